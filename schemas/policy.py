@@ -1,0 +1,123 @@
+"""Policy: cluster settings that change decisions. Record 1 of the journal holds all of it; later records change fields.
+
+Field names are the reference's argument names. Durations are Go durations in manifests (`120s`) and microseconds in
+the journal. A field that a later issue brings is added there, with a default that keeps earlier decisions.
+"""
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+
+from schemas.errors import InvalidMessage
+
+_UNITS_US = {"ns": 0.001, "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of a Go duration such as `1h30m` or `2.5s`. Raises `ValueError` when it is none."""
+    position, total = 0, 0.0
+    for match in _DURATION.finditer(text):
+        if match.start() != position:
+            break
+        total += float(match[1]) * _UNITS_US[match[2]]
+        position = match.end()
+    if position != len(text) or not text:
+        raise ValueError(f"{text!r} is not a duration such as 90s or 1h30m")
+    return round(total)
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class GangPolicy(_Group):
+    """CoschedulingArgs. Times in microseconds."""
+
+    defaultTimeout: PositiveInt = 600_000_000  # noqa: N815  (the reference's argument names)
+
+
+class QuotaPolicy(_Group):
+    """ElasticQuotaArgs. Stored; enforced by a later issue."""
+
+    monitorAllQuotas: bool = False  # noqa: N815
+    delayEvictTime: PositiveInt = 120_000_000  # noqa: N815
+    enableRuntimeQuota: bool = True  # noqa: N815
+    enableMinQuotaScale: bool = True  # noqa: N815
+    enableCheckParentQuota: bool = False  # noqa: N815
+    checkAllDimensions: bool = False  # noqa: N815
+    guaranteeUsage: bool = False  # noqa: N815
+
+
+class DevicePolicy(_Group):
+    """DeviceShareArgs. Stored; a later issue shares cards."""
+
+    scorer: str = "LeastAllocated"
+
+
+class EvictionPolicy(_Group):
+    """Evictions. `budgetDeadline`: how long a PodDisruptionBudget may hold an eviction back, in microseconds."""
+
+    budgetDeadline: PositiveInt = 600_000_000  # noqa: N815
+
+
+class BackoffPolicy(_Group):
+    """Back-off of a pod whose bind was refused: initial, doubled each time up to max, in microseconds."""
+
+    initial: PositiveInt = 10_000_000
+    max: PositiveInt = 300_000_000
+
+
+class CyclePolicy(_Group):
+    """Bounds of one scheduling cycle."""
+
+    placementsMax: PositiveInt = 500  # noqa: N815
+
+
+class Policy(_Group):
+    """The full policy. `schedulerNames`: whose pods are ours."""
+
+    schedulerNames: tuple[str, ...] = ("lockstep",)  # noqa: N815
+    gangs: GangPolicy = GangPolicy()
+    quota: QuotaPolicy = QuotaPolicy()
+    devices: DevicePolicy = DevicePolicy()
+    evictions: EvictionPolicy = EvictionPolicy()
+    backoff: BackoffPolicy = BackoffPolicy()
+    cycle: CyclePolicy = CyclePolicy()
+
+
+def policy_change(spec: dict[str, Any]) -> dict[str, Any]:
+    """The journal's form of a manifest's policy fields: validated, durations as microseconds, only the named fields.
+
+    Raises `InvalidMessage` that names the field.
+    """
+    plain = _with_durations(spec)
+    if isinstance(plain.get("schedulerNames"), list):
+        plain["schedulerNames"] = tuple(plain["schedulerNames"])
+    try:
+        checked = Policy.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidMessage("InvalidField", f"policy field {field}: {first['msg']}") from error
+    return checked.model_dump(mode="json", exclude_unset=True)
+
+
+def full_policy(spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The full effective policy for record 1: the defaults of this build with `spec` over them."""
+    full = Policy().model_dump(mode="json")
+    for name, value in policy_change(spec or {}).items():
+        full[name] = {**full[name], **value} if isinstance(value, dict) else value
+    return full
+
+
+def _with_durations(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_durations(item) for key, item in value.items()}
+    if isinstance(value, str) and _DURATION.match(value):
+        try:
+            return duration_us(value)
+        except ValueError:
+            return value
+    return value
