@@ -1,0 +1,141 @@
+"""The decider: folds accepted journal records through the core, and says what must stand on the
+topic `decisions`.
+
+Sans-I/O: a runner hands in what it reads from `journal` and `decisions`, and appends `unpublished`
+when it leads. Must not: publish or act itself, skip an accepted record, or go on after a
+difference. Called by runners, recovery, verify and `simulate`.
+"""
+
+from collections import OrderedDict
+from hashlib import sha256
+from typing import Final
+
+from state.machine import apply, decide
+
+from schemas.errors import Fatal
+from streams.chain import Chain, DecisionChain
+from streams.translate import Decision, State, to_record
+
+#: Hashes of own decisions kept to compare with what the topic says, and hashes of the topic's kept
+#: until ours are made.
+WINDOW_MAX: Final = 100_000
+
+
+class DecisionDiverged(Fatal):
+    """The decision at `sequence` on the topic is not the one that this core derives from the same
+    record.
+    """
+
+    def __init__(self, sequence: int, detail: str) -> None:
+        super().__init__(
+            f"decision {sequence} differs: {detail}; stop this decider and run"
+            f" `lockstep replay --verify --until {sequence}`"
+        )
+        self.sequence = sequence
+
+
+class Decider:
+    """One decider of one domain: `state` is what the journal says up to `chain`.
+
+    `chain` and `decisions` are the accepted ends that the state belongs to; the decider goes on
+    with copies of its own.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        chain: Chain | None = None,
+        decisions: DecisionChain | None = None,
+    ) -> None:
+        self.state = state
+        self.chain = (chain or Chain()).copy()
+        self.decisions = DecisionChain()
+        if decisions is not None:
+            self.decisions = DecisionChain(decisions.sequence, decisions.digest)
+        #: Offsets after the last entry handed in: where reading goes on.
+        self.journal_offset = 0
+        self.decisions_offset = 0
+        self._unpublished: OrderedDict[int, bytes] = OrderedDict()
+        self._own: OrderedDict[int, bytes] = OrderedDict()
+        self._foreign: OrderedDict[int, bytes] = OrderedDict()
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last record decided."""
+        return self.chain.sequence
+
+    def on_journal(self, offset: int, data: bytes) -> Decision | None:
+        """Decides the journal entry at `offset` if it is accepted; None if it is not, or was handed
+        in before.
+
+        Raises `Fatal` that names the sequence when the core cannot decide it, `DecisionDiverged`
+        when the topic already holds another decision of that sequence.
+        """
+        if offset < self.journal_offset:
+            return None
+        self.journal_offset = offset + 1
+        if not self.chain.accept(data):
+            return None
+        decision = decide_bytes(self.state, self.chain.sequence, data)
+        self._remember(self.chain.sequence, decision.data)
+        return decision
+
+    def on_decision(self, offset: int, data: bytes) -> bool:
+        """Compares the entry of `decisions` at `offset` with our own. True if it was accepted.
+
+        Raises `DecisionDiverged` when the bytes differ. Ours may come later: then it is compared
+        when it does.
+        """
+        if offset < self.decisions_offset:
+            return False
+        self.decisions_offset = offset + 1
+        if not self.decisions.accept(data):
+            return False
+        sequence = self.decisions.sequence
+        self._unpublished.pop(sequence, None)
+        given = sha256(data).digest()
+        own = self._own.get(sequence)
+        if own is not None and own != given:
+            raise DecisionDiverged(sequence, "the bytes on the topic are not the ones derived here")
+        if own is None and sequence > self.chain.sequence:
+            _keep(self._foreign, sequence, given)
+        return True
+
+    def unpublished(self) -> list[tuple[int, bytes]]:
+        """Decisions, by sequence, that the topic is not known to hold. Complete once `decisions` is
+        read to its end.
+
+        Whoever leads appends them in this order; a decision leaves the list when it has been read
+        back.
+        """
+        return list(self._unpublished.items())
+
+    def _remember(self, sequence: int, data: bytes) -> None:
+        own = sha256(data).digest()
+        given = self._foreign.pop(sequence, None)
+        if given is not None and given != own:
+            raise DecisionDiverged(sequence, "the bytes derived here are not the ones on the topic")
+        if given is None and sequence > self.decisions.sequence:
+            self._unpublished[sequence] = data
+        _keep(self._own, sequence, own)
+
+
+def decide_bytes(state: State, sequence: int, data: bytes) -> Decision:
+    """Decides the accepted record `data` and applies the decision. Raises `Fatal` that names
+    `sequence`.
+    """
+    try:
+        decision = decide(state, to_record(data))
+        apply(state, decision)
+    except Exception as error:
+        raise Fatal(
+            f"record {sequence} cannot be decided: {type(error).__name__}: {error};"
+            f" nothing after it is decided; keep it with `lockstep log export --until {sequence}`"
+        ) from error
+    return decision
+
+
+def _keep(window: OrderedDict[int, bytes], sequence: int, digest: bytes) -> None:
+    window[sequence] = digest
+    if len(window) > WINDOW_MAX:
+        window.popitem(last=False)
