@@ -1,0 +1,93 @@
+"""PodDisruptionBudgets of the simulated cluster: may this pod be evicted now?
+
+Reads the store, changes nothing. Counts as the disruption controller does: healthy pods are Running
+and not terminating; the expected count of a percentage or of maxUnavailable comes from the pods'
+controllers where they have one. Used by `producers.simulated.cluster` when it evicts.
+"""
+
+from typing import Any, Final
+
+from producers.simulated.kinds import KINDS, POD, kinds_named
+from producers.simulated.store import Raw, Store, uid_of
+
+_BUDGET: Final = kinds_named("PodDisruptionBudget")[0]
+_OWNERS: Final = tuple(kind for kind in KINDS if kind.group in ("apps", "batch"))
+
+
+def budget_in_the_way(store: Store, pod: Raw) -> str | None:
+    """The name of a budget that an eviction of `pod` would break now, or None."""
+    if not _is_healthy(pod):
+        return None  # as the API server: no budget protects a pod that does not run
+    for budget in store.list(_BUDGET):
+        if _covers(budget, pod) and _disruptions_allowed(store, budget) < 1:
+            return str(budget["metadata"]["name"])
+    return None
+
+
+def matches(selector: Raw | None, labels: dict[str, str]) -> bool:
+    """Whether a label selector matches; an absent one matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    wanted = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    return all(_meets(item, labels) for item in selector.get("matchExpressions") or ())
+
+
+def _meets(requirement: Raw, labels: dict[str, str]) -> bool:
+    key, values = requirement["key"], requirement.get("values") or ()
+    match requirement["operator"]:
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels
+
+
+def _covers(budget: Raw, pod: Raw) -> bool:
+    same_namespace = budget["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    selector = (budget.get("spec") or {}).get("selector")
+    return same_namespace and matches(selector, pod["metadata"].get("labels") or {})
+
+
+def _is_healthy(pod: Raw) -> bool:
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    return running and not pod["metadata"].get("deletionTimestamp")
+
+
+def _disruptions_allowed(store: Store, budget: Raw) -> int:
+    spec = budget.get("spec") or {}
+    covered = [pod for pod in store.list(POD) if _covers(budget, pod)]
+    healthy = sum(map(_is_healthy, covered))
+    expected = _expected(store, covered)
+    if spec.get("maxUnavailable") is not None:
+        return healthy - (expected - _amount(spec["maxUnavailable"], expected))
+    return healthy - _amount(spec.get("minAvailable", 0), expected)
+
+
+def _amount(value: Any, expected: int) -> int:
+    text = str(value)
+    if text.endswith("%"):
+        return -(-expected * int(text[:-1]) // 100)  # rounded up, as the disruption controller does
+    return int(text)
+
+
+def _expected(store: Store, pods: list[Raw]) -> int:
+    """How many pods there should be: each controller's scale, and those without a controller."""
+    owners = {uid_of(raw): raw for kind in _OWNERS for raw in store.list(kind)}
+    scales: dict[str, int] = {}
+    bare = 0
+    for pod in pods:
+        references = pod["metadata"].get("ownerReferences") or ()
+        uids = [
+            item["uid"] for item in references if item.get("controller") and item["uid"] in owners
+        ]
+        if uids:
+            spec = owners[uids[0]].get("spec") or {}
+            scales[uids[0]] = int(spec.get("replicas", spec.get("parallelism", 1)))
+        else:
+            bare += 1
+    return bare + sum(scales.values())

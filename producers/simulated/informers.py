@@ -1,0 +1,142 @@
+"""The informers of the simulated cluster: watch events and lists -> intake messages.
+
+One object stands for the informers of all resources. Like them it publishes only when the
+projection of an object changed, packs bursts into intake messages, and can lose its watch (`gap`),
+list anew (`relist`) or repeat itself (`duplicate`). Nothing is published before `take`. Used by
+`lockstep simulate`, `demo` and the fault simulation.
+"""
+
+from typing import Any, Final
+
+from producers.observe import OBSERVE, ObjectObserved
+from producers.simulated.cluster import Cluster
+from producers.simulated.kinds import KINDS, Kind
+from producers.simulated.store import WatchEvent, uid_of, version_of
+from schemas.codec import encode
+from schemas.envelope import INTAKE_BYTES_MAX, INTAKE_OBSERVATIONS_MAX
+from schemas.observations import ObjectGone, Observed, StillThere, SyncFinished, SyncStarted
+from schemas.topics import INTAKE, RESOURCES
+
+#: Topic and bytes of one intake message.
+Message = tuple[str, bytes]
+
+OBSERVED_KINDS: Final = tuple(kind for kind in KINDS if kind.resource in RESOURCES)
+_PRODUCER: Final = "informer"
+
+
+class Informers:
+    """All informers of one cluster. Their memory is empty at first: `relist` every kind."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._published: dict[Kind, dict[str, Any]] = {kind: {} for kind in OBSERVED_KINDS}
+        self._lost: dict[Kind, bool] = {}
+        self._pending: list[tuple[str, Observed]] = []
+        self._lists = 0
+
+    def see(self) -> None:
+        """Takes the cluster's watch events. Raises `InvalidMessage` that names object and field."""
+        for event in self._cluster.take_events():
+            if event.kind in self._published and not self._lost.get(event.kind):
+                self._see(event)
+
+    def gap(self, kind: Kind) -> None:
+        """The watch of a kind is lost: what happens from now on is not seen until `relist`."""
+        self.see()
+        self._lost[kind] = True
+
+    def relist(self, kind: Kind, *, cold: bool = False) -> None:
+        """Lists a kind anew; `cold` forgets first what was published. The watch works again."""
+        self.see()
+        if kind not in self._published:
+            return  # nothing watches this kind
+        memory = {} if cold else self._published[kind]
+        self._lost.pop(kind, None)
+        self._lists += 1
+        epoch = f"list-{self._lists}"
+        list_rv = self._cluster.store.highest_version
+        self._publish(
+            kind,
+            SyncStarted(
+                resource=kind.resource, producer=_PRODUCER, epoch=epoch, list_rv=list_rv, cold=cold
+            ),
+        )
+        self._published[kind] = {}
+        for raw in self._cluster.store.list(kind):
+            seen = OBSERVE[kind.resource](raw, epoch)
+            if memory.get(uid_of(raw)) == _projection(seen):
+                same = StillThere(
+                    resource=kind.resource, epoch=epoch, uid=uid_of(raw), rv=version_of(raw)
+                )
+                self._publish(kind, same)
+            else:
+                self._publish(kind, seen)
+            self._published[kind][uid_of(raw)] = _projection(seen)
+        self._publish(kind, SyncFinished(resource=kind.resource, epoch=epoch, list_rv=list_rv))
+
+    def duplicate(self, times: int) -> None:
+        """What waits to be published is published so many times, over and over in its order."""
+        self.see()
+        self._pending = self._pending * times
+
+    def take(self) -> list[Message]:
+        """The messages to publish now, by topic in the order of `schemas.topics.INTAKE`."""
+        self.see()
+        pending, self._pending = self._pending, []
+        messages: list[Message] = []
+        for topic in INTAKE:
+            messages.extend(pack(topic, [item for where, item in pending if where == topic]))
+        return messages
+
+    def _see(self, event: WatchEvent) -> None:
+        memory = self._published[event.kind]
+        uid = uid_of(event.raw)
+        if event.type == "DELETED":
+            memory.pop(uid, None)
+            metadata = event.raw["metadata"]
+            gone = ObjectGone(
+                resource=event.kind.resource,
+                uid=uid,
+                rv=version_of(event.raw),
+                namespace=metadata.get("namespace") or "",
+                name=metadata["name"],
+            )
+            self._publish(event.kind, gone)
+            return
+        seen = OBSERVE[event.kind.resource](event.raw, None)
+        if memory.get(uid) != _projection(seen):
+            memory[uid] = _projection(seen)
+            self._publish(event.kind, seen)
+
+    def _publish(self, kind: Kind, observation: Observed) -> None:
+        self._pending.append((RESOURCES[kind.resource], observation))
+
+
+def pack(topic: str, observations: list[Observed], producer: str = _PRODUCER) -> list[Message]:
+    """Intake messages that hold the observations in order, each within the limits of a message."""
+    messages: list[Message] = []
+    batch: list[Any] = []
+    size_bytes = 0
+    room_bytes = INTAKE_BYTES_MAX - 1024  # the envelope around the observations
+    for observation in observations:
+        plain = observation.model_dump(mode="json", exclude_defaults=True)
+        plain["kind"] = type(observation).__name__
+        item_bytes = len(encode(plain)) + 1
+        full = len(batch) >= INTAKE_OBSERVATIONS_MAX or size_bytes + item_bytes > room_bytes
+        if batch and full:
+            messages.append((topic, _message(producer, batch)))
+            batch, size_bytes = [], 0
+        batch.append(plain)
+        size_bytes += item_bytes
+    if batch:
+        messages.append((topic, _message(producer, batch)))
+    return messages
+
+
+def _message(producer: str, observations: list[Any]) -> bytes:
+    return encode({"version": 1, "producer": producer, "observations": observations})
+
+
+def _projection(seen: ObjectObserved) -> dict[str, Any]:
+    """What the core would see of it: all but the version and the list that it was part of."""
+    return seen.model_dump(exclude={"rv", "epoch"})
