@@ -1,0 +1,409 @@
+"""The log on Kafka (librdkafka through confluent-kafka): reader, writer, topics. Opened by
+`streams.log` only.
+
+Reading is outside any group: positions are given by the caller, nothing is committed. Writing is
+idempotent with acks=all. Faust is not here: it has its own client, and its deliveries are only
+hints (`streams.faust_app`).
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from schemas.errors import Fatal, LockstepError, Unavailable
+from streams.log import Entry, LogAddress, LogRecord, LogSettings
+from streams.topics import MESSAGE_BYTES_MAX, REPLICATION_WANTED, SETTINGS
+
+#: Room for the frame around a message of the greatest size.
+_FETCH_BYTES: Final = MESSAGE_BYTES_MAX + 64 * 1024
+_LINGER_MS: Final = 1
+_RETRY_S: Final = 0.05
+_MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
+    """librdkafka settings of every client here: where the brokers are, how to authenticate."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": address.place,
+        "client.id": "lockstep",
+        "security.protocol": settings.security_protocol,
+        "log_level": 3,
+    }
+    optional = {
+        "sasl.mechanism": settings.sasl_mechanism,
+        "sasl.username": settings.sasl_username,
+        "sasl.password": settings.sasl_password,
+        "ssl.ca.location": settings.ssl_ca,
+        "ssl.certificate.location": settings.ssl_certificate,
+        "ssl.key.location": settings.ssl_key,
+        "ssl.key.password": settings.ssl_key_password,
+    }
+    config.update({name: value for name, value in optional.items() if value})
+    return config
+
+
+@contextmanager
+def _translated(address: LogAddress, what: str) -> Iterator[None]:
+    """Kafka's exceptions as ours; `what` names the object."""
+    try:
+        yield
+    except KafkaException as error:
+        cause = error.args[0]
+        code = cause.code() if isinstance(cause, KafkaError) else None
+        detail = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        if code in _MISSING:
+            raise LockstepError(
+                f"no topic {what} at {address.place}; `lockstep topics create` makes it"
+            ) from error
+        raise Unavailable(f"kafka {address.place}: {what}: {detail}") from error
+
+
+def _whole_name(address: LogAddress, topic: str) -> str:
+    if topic not in SETTINGS:
+        raise LockstepError(f"no topic {address.prefix}{topic} in this log")
+    return address.prefix + topic
+
+
+class KafkaReader:
+    """`LogReader` of one domain.
+
+    One consumer; it fetches the topic that is being read, and no other.
+    """
+
+    def __init__(self, address: LogAddress, domain: int, settings: LogSettings) -> None:
+        self._address = address
+        self._domain = domain
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._assigned: str | None = None
+        self._next = 0
+        with _translated(address, "client settings"):
+            self._consumer = Consumer(
+                client_config(address, settings)
+                | {
+                    "group.id": f"{address.prefix}reader",  # demanded by the client, never used
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "error",  # never jump: the caller judges a lost position
+                    "isolation.level": "read_uncommitted",
+                    "fetch.message.max.bytes": _FETCH_BYTES,
+                    "fetch.wait.max.ms": 100,
+                    "fetch.error.backoff.ms": 50,
+                    "queued.min.messages": 100_000,
+                    "queued.max.messages.kbytes": 65_536,
+                }
+            )
+
+    def _watermarks(self, topic: str) -> tuple[int, int]:
+        name = self._name(topic)
+        deadline = time.monotonic() + self._settings.timeout_s
+        with self._lock, _translated(self._address, name):
+            while True:
+                try:
+                    low, high = self._consumer.get_watermark_offsets(
+                        TopicPartition(name, self._domain), timeout=self._settings.timeout_s
+                    )
+                except KafkaException as error:
+                    # While a partition moves or was just made, its leader is not known everywhere.
+                    if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_RETRY_S)
+                else:
+                    return int(low), int(high)
+
+    def _name(self, topic: str) -> str:
+        return _whole_name(self._address, topic)
+
+    def start_offset(self, topic: str) -> int:
+        return self._watermarks(topic)[0]
+
+    def end_offset(self, topic: str) -> int:
+        return self._watermarks(topic)[1]
+
+    def read(self, topic: str, offset: int, limit: int, timeout_s: float = 0.0) -> list[LogRecord]:
+        if limit <= 0:
+            return []
+        with self._lock:
+            if self._assigned == topic and self._next == offset:
+                ready = self._take(topic, offset, limit, 0.0)
+                if ready:
+                    return ready
+            low, high = self._watermarks(topic)
+            if offset > high:
+                return []
+            if self._assigned != topic or self._next != offset:
+                self._assign(topic, max(offset, low))
+            if offset < high:
+                return self._read_until(topic, offset, limit, high)
+            return self._take(topic, offset, limit, timeout_s) if timeout_s > 0 else []
+
+    def _assign(self, topic: str, offset: int) -> None:
+        name = self._name(topic)
+        with _translated(self._address, name):
+            self._consumer.assign([TopicPartition(name, self._domain, offset)])
+        self._assigned, self._next = topic, offset
+
+    def _read_until(self, topic: str, offset: int, limit: int, high: int) -> list[LogRecord]:
+        """Records known to exist below `high`; empty when all were compacted away."""
+        deadline = time.monotonic() + self._settings.timeout_s
+        while time.monotonic() < deadline:
+            found = self._take(topic, offset, limit, 0.2)
+            if found:
+                return found
+            if self._position(topic) >= high:
+                return []
+        self._assigned = None
+        raise Unavailable(
+            f"kafka {self._address.place}: {self._name(topic)} did not deliver offset {offset} "
+            f"within {self._settings.timeout_s:g} s"
+        )
+
+    def _position(self, topic: str) -> int:
+        (position,) = self._consumer.position([TopicPartition(self._name(topic), self._domain)])
+        return -1 if position.offset == OFFSET_INVALID else int(position.offset)
+
+    def _take(self, topic: str, offset: int, limit: int, timeout_s: float) -> list[LogRecord]:
+        with _translated(self._address, self._name(topic)):
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                return []
+            more = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+        found: list[LogRecord] = []
+        for message in (first, *more):
+            error = message.error()
+            if error is not None:
+                if not found:
+                    self._assigned = None
+                    self._refuse(error, topic)
+                break
+            at = message.offset()
+            if at >= offset:
+                found.append(
+                    LogRecord(topic, at, message.timestamp()[1], message.key(), message.value())
+                )
+        if found:
+            self._next = found[-1].offset + 1
+        return found
+
+    def _refuse(self, error: KafkaError, topic: str) -> None:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise Fatal(
+                f"kafka {self._address.place}: {self._name(topic)} has no offset {self._next}"
+            )
+        with _translated(self._address, self._name(topic)):
+            raise KafkaException(error)
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 port
+        """Never calls: the log lives in another process."""
+        return lambda: None
+
+    def close(self) -> None:
+        with self._lock:
+            self._consumer.close()
+
+
+class KafkaWriter:
+    """`LogWriter` of one domain: one idempotent producer, replaced after any failure."""
+
+    def __init__(self, address: LogAddress, domain: int, settings: LogSettings) -> None:
+        self._address = address
+        self._domain = domain
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._closed = False
+        self._producer: Producer | None = None
+        self._known: set[str] = set()
+
+    def _name(self, topic: str) -> str:
+        """The whole name of a topic that is there; without this check an append would only time
+        out.
+        """
+        name = _whole_name(self._address, topic)
+        if topic not in self._known:
+            with _translated(self._address, name):
+                topics = self._open().list_topics(timeout=self._settings.timeout_s).topics
+                if name not in topics:
+                    raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+            self._known.add(topic)
+        return name
+
+    def _open(self) -> Producer:
+        if self._closed:
+            raise Fatal("kafka: a closed writer cannot append")
+        if self._producer is None:
+            with _translated(self._address, "client settings"):
+                self._producer = Producer(
+                    client_config(self._address, self._settings)
+                    | {
+                        "enable.idempotence": True,
+                        # A record that fails takes all later ones with it: what is in the log is a
+                        # prefix.
+                        "enable.gapless.guarantee": True,
+                        "acks": "all",
+                        "linger.ms": _LINGER_MS,
+                        "compression.type": "lz4",
+                        "message.max.bytes": MESSAGE_BYTES_MAX,
+                        "delivery.timeout.ms": int(self._settings.timeout_s * 1000),
+                        "queue.buffering.max.messages": 1_000_000,
+                        "queue.buffering.max.kbytes": 1_048_576,
+                    }
+                )
+        return self._producer
+
+    def append(self, topic: str, key: bytes | None, value: bytes | None) -> int:
+        return self.append_many([(topic, key, value)])[0]
+
+    def append_many(self, entries: Sequence[Entry]) -> list[int]:
+        with self._lock:
+            reports: dict[int, tuple[KafkaError | None, int]] = {}
+            producer = self._open()
+            try:
+                for index, entry in enumerate(entries):
+                    self._produce(producer, entry, index, reports)
+                self._await(producer, reports, len(entries))
+            except BaseException:
+                self._abandon(producer)
+                raise
+            return [reports[index][1] for index in range(len(entries))]
+
+    def _produce(
+        self,
+        producer: Producer,
+        entry: Entry,
+        index: int,
+        reports: dict[int, tuple[KafkaError | None, int]],
+    ) -> None:
+        topic, key, value = entry
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            reports[index] = error, message.offset()
+
+        name = self._name(topic)
+        with _translated(self._address, name):
+            try:
+                producer.produce(name, value, key, partition=self._domain, on_delivery=on_delivery)
+            except BufferError as error:
+                raise Unavailable(
+                    f"kafka {self._address.place}: too much waits to be sent to {name}"
+                ) from error
+
+    def _await(
+        self, producer: Producer, reports: dict[int, tuple[KafkaError | None, int]], count: int
+    ) -> None:
+        """Wait for every record's outcome; raises on the first record (in order) that failed."""
+        deadline = time.monotonic() + self._settings.timeout_s + 1.0
+        while len(reports) < count:
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"kafka {self._address.place}: no answer to {count - len(reports)} of {count} "
+                    "records; they may or may not be in the log"
+                )
+            producer.poll(0.1)
+        for index in range(count):
+            error = reports[index][0]
+            if error is not None:
+                with _translated(self._address, f"append, record {index + 1} of {count}"):
+                    raise KafkaException(error)
+
+    def _abandon(self, producer: Producer) -> None:
+        """Drop what waits; what a broker already has may still be written."""
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._producer = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._producer = None
+
+
+def _admin(address: LogAddress, settings: LogSettings) -> AdminClient:
+    with _translated(address, "client settings"):
+        return AdminClient(client_config(address, settings))
+
+
+def create_kafka_topics(
+    address: LogAddress, domains: int, replication: int | None, settings: LogSettings
+) -> list[str]:
+    """Make what is missing; returns the short names made. Existing topics are left as they are."""
+    admin = _admin(address, settings)
+    with _translated(address, "list of topics"):
+        cluster = admin.list_topics(timeout=settings.timeout_s)
+    copies = replication or min(REPLICATION_WANTED, len(cluster.brokers))
+    missing = [name for name in SETTINGS if address.prefix + name not in cluster.topics]
+    if not missing:
+        return []
+    futures = admin.create_topics(
+        [
+            NewTopic(
+                address.prefix + name,
+                num_partitions=domains,
+                replication_factor=copies,
+                config=SETTINGS[name].kafka_config(copies),
+            )
+            for name in missing
+        ],
+        operation_timeout=settings.timeout_s,
+        request_timeout=settings.timeout_s,
+    )
+    made = []
+    for name, future in futures.items():
+        try:
+            with _translated(address, f"create topic {name}"):
+                future.result()
+        except Unavailable as error:
+            cause = error.__cause__
+            code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue  # made by somebody else meanwhile; `check_topics` compares it
+            raise
+        made.append(name.removeprefix(address.prefix))
+    return made
+
+
+def check_kafka_topics(address: LogAddress, domains: int, settings: LogSettings) -> list[str]:
+    """One line for each difference between the broker and `streams.topics`."""
+    admin = _admin(address, settings)
+    with _translated(address, "list of topics"):
+        cluster = admin.list_topics(timeout=settings.timeout_s)
+    differences = []
+    present = []
+    for short in SETTINGS:
+        name = address.prefix + short
+        topic = cluster.topics.get(name)
+        if topic is None:
+            differences.append(f"{name}: missing; `lockstep topics create` makes it")
+            continue
+        present.append(short)
+        if len(topic.partitions) != domains:
+            differences.append(
+                f"{name}: {len(topic.partitions)} partitions, should be {domains} (one a domain)"
+            )
+    if not present:
+        return differences
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, address.prefix + s) for s in present]
+    described = admin.describe_configs(resources, request_timeout=settings.timeout_s)
+    for resource, future in described.items():
+        with _translated(address, f"settings of {resource.name}"):
+            found = future.result()
+        partitions = cluster.topics[resource.name].partitions
+        copies = min((len(part.replicas) for part in partitions.values()), default=1)
+        wanted = SETTINGS[resource.name.removeprefix(address.prefix)].kafka_config(copies)
+        for key, value in wanted.items():
+            have = found[key].value if key in found else None
+            if have != value:
+                differences.append(f"{resource.name}: {key} is {have}, should be {value}")
+    return differences
