@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from producers.observe.devices import observe_device
+from producers.observe.fields import Identity, object_identity
 from producers.observe.namespaces import observe_namespace
 from producers.observe.nodes import observe_node
 from producers.observe.podgroups import observe_podgroup
@@ -50,7 +51,9 @@ OBSERVE: Final[dict[str, Callable[[Any, str | None], ObjectObserved]]] = {
 
 __all__ = [
     "OBSERVE",
+    "Identity",
     "ObjectObserved",
+    "object_identity",
     "observe_device",
     "observe_namespace",
     "observe_node",

@@ -5,6 +5,7 @@ turns whatever they raise into one `InvalidMessage` that names the object.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, Final, TypeVar
@@ -66,6 +67,27 @@ def object_name(raw: Any) -> str:
         return "without metadata"
     parts = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
     return "/".join(parts) or "without name"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which object, and which version of it. `namespace` is empty for a cluster-wide kind."""
+
+    uid: str
+    rv: int
+    namespace: str
+    name: str
+
+
+def object_identity(raw: Any) -> Identity:
+    """The identity of a raw object of any kind. Raises `InvalidMessage`."""
+    metadata = mapping(mapping(raw, "object").get("metadata"), "metadata")
+    return Identity(
+        uid=text(metadata.get("uid"), "metadata.uid"),
+        rv=version(metadata),
+        namespace=text(metadata.get("namespace"), "metadata.namespace", default=""),
+        name=text(metadata.get("name"), "metadata.name"),
+    )
 
 
 def mapping(value: Any, path: str) -> dict[str, Any]:
