@@ -1,0 +1,109 @@
+"""Reads the input of `lockstep simulate`: multi-document YAML or JSON files, `-` for standard
+input.
+
+Gives numbered documents; what a document means is decided in `lockstep.simulate_play`. Whatever is
+wrong with a file becomes one `LockstepError` that names the file and the place.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from schemas.errors import LockstepError
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: `number` counts from 0 over all files, `file` is the name as given."""
+
+    file: str
+    number: int
+    raw: dict[str, Any]
+
+    @property
+    def where(self) -> str:
+        """File, number and object, for messages."""
+        metadata = self.raw.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        names = [str(metadata[key]) for key in ("namespace", "name") if metadata.get(key)]
+        what = f"{self.raw.get('kind', 'no kind')} {'/'.join(names)}".strip()
+        return f"{self.file}: document {self.number} ({what})"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: a time stays text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def read_documents(files: list[str]) -> list[Document]:
+    """All documents of the files, in order. Empty documents do not count; a List counts as one."""
+    documents: list[Document] = []
+    for file in files:
+        name = "standard input" if file == "-" else file
+        for raw in _parse(name, _text(file)):
+            if raw is None:
+                continue
+            if not isinstance(raw, dict):
+                raise LockstepError(
+                    f"{name}: document {len(documents)}: a map is wanted, not {type(raw).__name__}"
+                )
+            documents.append(Document(name, len(documents), raw))
+    return documents
+
+
+def read_policy(file: str) -> dict[str, Any]:
+    """The policy fields of a file: a Policy document, or its spec alone."""
+    documents = read_documents([file])
+    if len(documents) != 1:
+        raise LockstepError(
+            f"{file}: one policy is wanted, the file has {len(documents)} documents"
+        )
+    raw = documents[0].raw
+    if "kind" not in raw:
+        return raw
+    if raw["kind"] != "Policy" or not isinstance(raw.get("spec"), dict):
+        raise LockstepError(f"{documents[0].where}: kind Policy with a spec is wanted")
+    return dict(raw["spec"])
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise LockstepError(f"{file}: cannot be read: {reason}") from error
+
+
+def _parse(name: str, text: str) -> Iterator[Any]:
+    if text.lstrip()[:1] == "{":
+        try:
+            yield from list(_parse_json(text))
+            return
+        except ValueError:
+            pass  # a flow map of YAML begins like JSON
+    try:
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise LockstepError(f"{name}:{place} not YAML: {problem}") from error
+
+
+def _parse_json(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder()
+    position, text = 0, text.strip()
+    while position < len(text):
+        value, end = decoder.raw_decode(text, position)
+        yield value
+        position = end + len(text[end:]) - len(text[end:].lstrip())
