@@ -119,7 +119,7 @@ class Cluster:
             return Reply(409, f"uid of the pod is {uid_of(pod)}")
         budget = budget_in_the_way(self.store, pod)
         if budget is not None:
-            return Reply(429, f"PodDisruptionBudget {budget} allows no disruption now")
+            return Reply(429, f"PodDisruptionBudget {budget} allows no disruption now", budget=True)
         if not pod["metadata"].get("deletionTimestamp"):
             self._terminate(pod)
             self._controllers.reconcile()

@@ -21,10 +21,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer of the API server: HTTP status and message."""
+    """The answer of the API server: HTTP status and message. `budget`: a PodDisruptionBudget."""
 
     status: int
     message: str = ""
+    budget: bool = False
 
     @property
     def ok(self) -> bool:

@@ -9,11 +9,10 @@ list anew (`relist`) or repeat itself (`duplicate`). Nothing is published before
 from typing import Any, Final
 
 from producers.observe import OBSERVE, ObjectObserved
+from producers.publisher import pack
 from producers.simulated.cluster import Cluster
 from producers.simulated.kinds import KINDS, Kind
 from producers.simulated.store import WatchEvent, uid_of, version_of
-from schemas.codec import encode
-from schemas.envelope import INTAKE_BYTES_MAX, INTAKE_OBSERVATIONS_MAX
 from schemas.observations import ObjectGone, Observed, StillThere, SyncFinished, SyncStarted
 from schemas.topics import INTAKE, RESOURCES
 
@@ -85,7 +84,8 @@ class Informers:
         pending, self._pending = self._pending, []
         messages: list[Message] = []
         for topic in INTAKE:
-            messages.extend(pack(topic, [item for where, item in pending if where == topic]))
+            observations = [item for where, item in pending if where == topic]
+            messages.extend((topic, value) for value in pack(_PRODUCER, observations))
         return messages
 
     def _see(self, event: WatchEvent) -> None:
@@ -110,31 +110,6 @@ class Informers:
 
     def _publish(self, kind: Kind, observation: Observed) -> None:
         self._pending.append((RESOURCES[kind.resource], observation))
-
-
-def pack(topic: str, observations: list[Observed], producer: str = _PRODUCER) -> list[Message]:
-    """Intake messages that hold the observations in order, each within the limits of a message."""
-    messages: list[Message] = []
-    batch: list[Any] = []
-    size_bytes = 0
-    room_bytes = INTAKE_BYTES_MAX - 1024  # the envelope around the observations
-    for observation in observations:
-        plain = observation.model_dump(mode="json", exclude_defaults=True)
-        plain["kind"] = type(observation).__name__
-        item_bytes = len(encode(plain)) + 1
-        full = len(batch) >= INTAKE_OBSERVATIONS_MAX or size_bytes + item_bytes > room_bytes
-        if batch and full:
-            messages.append((topic, _message(producer, batch)))
-            batch, size_bytes = [], 0
-        batch.append(plain)
-        size_bytes += item_bytes
-    if batch:
-        messages.append((topic, _message(producer, batch)))
-    return messages
-
-
-def _message(producer: str, observations: list[Any]) -> bytes:
-    return encode({"version": 1, "producer": producer, "observations": observations})
 
 
 def _projection(seen: ObjectObserved) -> dict[str, Any]:
