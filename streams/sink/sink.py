@@ -1,0 +1,394 @@
+"""The sink: carries out the commands of accepted decisions, and answers each `BindPod` and
+`EvictPod`.
+
+It is fed decisions in order (`on_decision`) whether it acts or not; it acts between `activate` and
+`deactivate`, while `may_act` (the Lease, measured before every call) says so. What it learns goes
+back through `publish_result` only. Must not decide anything, nor read a topic or hold the Lease
+itself: its runner does (`streams.sink.lease.keep`, and the role that delivers `decisions`). One
+event loop; nothing here is thread-safe.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from schemas.envelope import BindPod, Command, EvictPod, PatchStatus
+from schemas.errors import Unavailable
+from schemas.observations import CommandEnded
+from streams.logs import event
+from streams.sink.api import ApiWriter, Response
+from streams.sink.outcomes import (
+    NotDone,
+    ReadPod,
+    TryAgain,
+    judge,
+    judge_conflict,
+    judge_pod,
+    refused_by_budget,
+    withdrawn,
+)
+from streams.sink.status import StatusQueue
+
+_log = logging.getLogger("lockstep.sink")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """Process settings. `calls_max`: binds and evictions in flight; `statuses_max`: statuses, when
+    none of those waits.
+
+    `retry_s` doubles with each attempt up to `retry_s_max`; every delay is shortened by up to half
+    at random.
+    """
+
+    calls_max: int = 32
+    statuses_max: int = 8
+    retry_s: float = 0.2
+    retry_s_max: float = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """One open command. `doubtful`: an attempt of this sink may have taken effect.
+
+    `inherited`: it was open before this sink became active, so an earlier holder of the Lease may
+    have begun it.
+    """
+
+    command: BindPod | EvictPod
+    inherited: bool = False
+    doubtful: bool = False
+    withdrawn: bool = False
+    answered: bool = False
+    ended: bool = False
+    attempts: int = 0
+    queued: bool = False
+    running: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class Sink:
+    """See the module. `clock_us` is the wall clock: only an eviction's deadline is measured with
+    it.
+    """
+
+    def __init__(
+        self,
+        api: ApiWriter,
+        publish_result: Callable[[CommandEnded], Awaitable[None]],
+        *,
+        may_act: Callable[[], bool] = lambda: True,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        settings: SinkSettings | None = None,
+    ) -> None:
+        self._api = api
+        self._publish_result = publish_result
+        self._may_act = may_act
+        self._clock_us = clock_us
+        self._settings = settings or SinkSettings()
+        self._open: dict[str, _Work] = {}
+        self._ready: deque[_Work] = deque()
+        self._statuses = StatusQueue()
+        self._statuses_after = 0.0
+        self._calls = 0
+        self._writes = 0
+        self._active = False
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def open_commands(self) -> Mapping[str, Command]:
+        """Commands without an `ended` yet, by id, oldest first: what the table `open_commands`
+        holds.
+        """
+        return {key: work.command for key, work in self._open.items()}
+
+    @property
+    def active(self) -> bool:
+        """Between `activate` and `deactivate`."""
+        return self._active
+
+    def restore(self, open_commands: Iterable[Command]) -> None:
+        """Take over the open commands of the table or of a checkpoint, before the decisions that
+        follow it.
+        """
+        self.on_decision(open_commands)
+
+    def on_decision(
+        self,
+        commands: Iterable[Command],
+        ended: Iterable[str] = (),
+        withdrawn: Iterable[str] = (),
+        requests: Sequence[str] = (),
+    ) -> None:
+        """Take one accepted decision whole. Its `requests` are the informers' business."""
+        del requests
+        for command in commands:
+            self._take(command)
+        for key in withdrawn:
+            if (work := self._open.get(key)) is not None:
+                work.withdrawn = True
+                if work.timer is not None:
+                    self._requeue(work)
+        for key in ended:
+            if (work := self._open.pop(key, None)) is not None:
+                work.ended = True
+                self._stop_timer(work)
+        self._wake.set()
+
+    def activate(self) -> None:
+        """Act from now on. The caller holds the Lease, and has fed every decision there was when it
+        got it.
+        """
+        for work in self._open.values():
+            work.inherited = True
+            self._queue(work)
+        self._active = True
+        self._wake.set()
+        event(_log, logging.INFO, "sink_activated", open_commands=len(self._open))
+
+    def deactivate(self) -> None:
+        """Start no call any more. Calls in flight end by themselves, and their outcome, if known,
+        is published.
+        """
+        if not self._active:
+            return
+        self._active = False
+        for work in self._open.values():
+            self._stop_timer(work)
+        event(_log, logging.INFO, "sink_deactivated", open_commands=len(self._open))
+
+    async def act(self, read_to_end: Callable[[], Awaitable[None]]) -> None:
+        """What runs under the Lease: feed what there is to read, act until cancelled, let calls
+        end.
+        """
+        await read_to_end()
+        self.activate()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.deactivate()
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Return once no call is in flight. Before the Lease is released."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Carry out what is fed, until cancelled. Raises what `publish_result` raises, except
+        `Unavailable`.
+        """
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                self._start_calls(group)
+                self._start_writes(group)
+
+    # -- taking in ---------------------------------------------------------------------------------
+
+    def _take(self, command: Command) -> None:
+        if isinstance(command, PatchStatus):
+            self._statuses.offer(command)
+            return
+        if isinstance(command, BindPod):
+            self._statuses.forget("pods", command.uid)
+        if command.id not in self._open:
+            work = self._open[command.id] = _Work(command)
+            self._queue(work)
+
+    def _queue(self, work: _Work) -> None:
+        if not (work.queued or work.running or work.answered):
+            work.queued = True
+            self._ready.append(work)
+
+    def _requeue(self, work: _Work) -> None:
+        self._stop_timer(work)
+        self._queue(work)
+        self._wake.set()
+
+    def _stop_timer(self, work: _Work) -> None:
+        if work.timer is not None:
+            work.timer.cancel()
+            work.timer = None
+
+    # -- binds and evictions -----------------------------------------------------------------------
+
+    def _start_calls(self, group: asyncio.TaskGroup) -> None:
+        while self._ready and self._calls < self._settings.calls_max and self._acting():
+            work = self._ready.popleft()
+            work.queued = False
+            if work.ended or work.answered:
+                continue
+            work.running = True
+            self._calls += 1
+            self._idle.clear()
+            group.create_task(self._carry_out(work))
+
+    def _acting(self) -> bool:
+        return self._active and self._may_act()
+
+    async def _carry_out(self, work: _Work) -> None:
+        try:
+            verdict = await self._attempt(work)
+            work.attempts += 1
+            if isinstance(verdict, CommandEnded):
+                await self._answer(work, verdict)
+        finally:
+            work.running = False
+            self._calls -= 1
+            self._rest()
+        if isinstance(verdict, TryAgain):
+            work.doubtful = work.doubtful or verdict.uncertain
+            self._retry_later(work, verdict)
+        elif verdict is None and self._acting():
+            self._queue(work)
+        self._wake.set()
+
+    async def _attempt(self, work: _Work) -> CommandEnded | TryAgain | None:
+        """One attempt; None: the Lease was lost before anything was sent, and the command stays as
+        it is.
+        """
+        command = work.command
+        if work.withdrawn and not (work.doubtful or work.inherited):
+            return withdrawn(command)
+        if work.doubtful or work.withdrawn:
+            read = await self._api.read_pod(command.namespace, command.name)
+            verdict = judge_pod(command, read, read)
+            if not isinstance(verdict, NotDone):
+                return verdict
+            if work.withdrawn:
+                return withdrawn(command)
+        if isinstance(command, BindPod):
+            await self._statuses.settled("pods", command.uid)
+        if not self._acting():
+            return None
+        answer = await self._send(command)
+        judged = judge(command, answer)
+        if isinstance(judged, ReadPod):
+            read = await self._api.read_pod(command.namespace, command.name)
+            return judge_conflict(command, judged.why, read)
+        if isinstance(judged, TryAgain) and judged.budget:
+            assert isinstance(command, EvictPod)
+            if self._clock_us() >= command.deadline_us:
+                return refused_by_budget(command, answer)
+        return judged
+
+    async def _send(self, command: BindPod | EvictPod) -> Response:
+        if isinstance(command, BindPod):
+            return await self._api.bind(command)
+        return await self._api.evict(command)
+
+    async def _answer(self, work: _Work, result: CommandEnded) -> None:
+        if work.ended:
+            return
+        delay_s = self._settings.retry_s
+        while True:
+            try:
+                await self._publish_result(result)
+                break
+            except Unavailable as error:
+                event(
+                    _log,
+                    logging.WARNING,
+                    "result_not_published",
+                    command_id=result.command_id,
+                    why=str(error),
+                )
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, self._settings.retry_s_max)
+        work.answered = True
+        command = work.command
+        event(
+            _log,
+            logging.INFO,
+            "command_ended",
+            command_id=command.id,
+            command=command.kind,
+            outcome=result.outcome,
+            namespace=command.namespace,
+            name=command.name,
+            uid=command.uid,
+            status=result.status or None,
+            message=result.message or None,
+            attempts=work.attempts,
+        )
+        if isinstance(command, EvictPod) and result.outcome == "Applied" and self._acting():
+            await self._api.create_event(command, f"Evicted by Lockstep: {command.reason}")
+
+    def _retry_later(self, work: _Work, verdict: TryAgain) -> None:
+        level = logging.INFO if verdict.budget else logging.WARNING
+        command = work.command
+        event(
+            _log,
+            level,
+            "command_not_ended",
+            command_id=command.id,
+            command=command.kind,
+            status=verdict.why.status,
+            message=verdict.why.message,
+            attempts=work.attempts,
+        )
+        if work.ended or not self._active:
+            return
+        delay_s = self._delay_s(work.attempts)
+        if verdict.budget and isinstance(command, EvictPod):
+            left_s = (command.deadline_us - self._clock_us()) / 1_000_000
+            delay_s = min(delay_s, max(left_s, 0.0))
+        work.timer = asyncio.get_running_loop().call_later(delay_s, self._requeue, work)
+
+    def _delay_s(self, attempts: int) -> float:
+        longest: float = self._settings.retry_s * 2 ** min(attempts - 1, 16)
+        return min(longest, self._settings.retry_s_max) * random.uniform(0.5, 1.0)
+
+    def _rest(self) -> None:
+        if not self._calls and not self._writes:
+            self._idle.set()
+
+    # -- statuses ----------------------------------------------------------------------------------
+
+    def _start_writes(self, group: asyncio.TaskGroup) -> None:
+        """Binds go first: one status at a time while any of them waits, so that none starves
+        either.
+        """
+        limit = 1 if self._ready else self._settings.statuses_max
+        now = asyncio.get_running_loop().time()
+        while self._writes < limit and now >= self._statuses_after and self._acting():
+            command = self._statuses.take()
+            if command is None:
+                return
+            self._writes += 1
+            self._idle.clear()
+            group.create_task(self._write(command))
+
+    async def _write(self, command: PatchStatus) -> None:
+        answer = Response(0)
+        try:
+            answer = await self._api.patch_status(command)
+        finally:
+            self._writes -= 1
+            settled = self._statuses.done(command, answer)
+            self._rest()
+        if not settled:
+            loop = asyncio.get_running_loop()
+            delay_s = self._delay_s(2)
+            self._statuses_after = loop.time() + delay_s
+            loop.call_later(delay_s, self._wake.set)
+        if not answer.ok and answer.status not in (404, 409):
+            event(
+                _log,
+                logging.WARNING,
+                "status_not_written",
+                command_id=command.id,
+                resource=command.resource,
+                namespace=command.namespace,
+                name=command.name,
+                status=answer.status,
+                message=answer.message,
+            )
+        self._wake.set()

@@ -1,0 +1,89 @@
+"""Statuses that wait to be written: the last one of each object, and what was written last.
+
+Holds no connection and makes no call; the sink (`streams.sink.sink`) takes from here when binds
+leave it room.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from schemas.codec import encode
+from schemas.envelope import PatchStatus
+from streams.sink.api import UNKNOWN, Response
+
+#: Objects waiting, and objects whose last status is remembered. Over it the oldest is forgotten,
+#: which costs at most a status that is written late (the core derives it anew) or twice.
+OBJECTS_MAX: Final = 100_000
+#: A condition whose only change is this field says nothing new.
+_TRANSITION_TIME: Final = "lastTransitionTime"
+
+Key = tuple[str, str]
+
+
+class StatusQueue:
+    """Last one wins, by (resource, uid). `take` hands out, `done` takes back; in between the object
+    is *writing*.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[Key, PatchStatus] = OrderedDict()
+        self._written: OrderedDict[Key, bytes] = OrderedDict()
+        self._writing: dict[Key, asyncio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def offer(self, command: PatchStatus) -> None:
+        """Wait in the place of an earlier status of the same object, or at the end."""
+        self._waiting[_key(command)] = command
+        if len(self._waiting) > OBJECTS_MAX:
+            self._waiting.popitem(last=False)
+
+    def forget(self, resource: str, uid: str) -> None:
+        """The object's status is no longer ours to write (its pod is being bound)."""
+        self._waiting.pop((resource, uid), None)
+        self._written.pop((resource, uid), None)
+
+    def take(self) -> PatchStatus | None:
+        """The next status that differs from what was last written, or None."""
+        while True:
+            key = next((key for key in self._waiting if key not in self._writing), None)
+            if key is None:
+                return None
+            command = self._waiting.pop(key)
+            if self._written.get(key) != _essence(command.fields):
+                self._writing[key] = asyncio.Event()
+                return command
+
+    def done(self, command: PatchStatus, answer: Response) -> bool:
+        """Take the answer back. False: the server did not take it now; it waits again unless a
+        later one does.
+        """
+        key = _key(command)
+        self._writing.pop(key).set()
+        if answer.ok:
+            self._written[key] = _essence(command.fields)
+            self._written.move_to_end(key)
+            if len(self._written) > OBJECTS_MAX:
+                self._written.popitem(last=False)
+            return True
+        if answer.status == UNKNOWN or answer.status >= 500 or answer.status in (401, 429):
+            self._waiting.setdefault(key, command)
+            return False
+        return True
+
+    async def settled(self, resource: str, uid: str) -> None:
+        """Return once no status of the object is being written."""
+        writing = self._writing.get((resource, uid))
+        if writing is not None:
+            await writing.wait()
+
+
+def _key(command: PatchStatus) -> Key:
+    return command.resource, command.uid
+
+
+def _essence(fields: Mapping[str, Any]) -> bytes:
+    return encode({name: value for name, value in fields.items() if name != _TRANSITION_TIME})
