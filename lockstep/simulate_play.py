@@ -209,9 +209,11 @@ class Play:
             self.engine.publish(topic, message)
 
     def _resync(self, requests: tuple[str, ...]) -> None:
+        """Lists a kind anew when the core asks, but not one whose watch a `gap` holds back."""
         for kind in OBSERVED_KINDS:
-            if f"Resync:{kind.resource}" in requests:
-                self.informers.relist(kind, cold=True)
+            asked = f"ResyncRequested {kind.resource}" in requests
+            if asked and not self.informers.is_lost(kind):
+                self.informers.relist(kind)
 
     # Reports
 

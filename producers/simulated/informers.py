@@ -44,6 +44,10 @@ class Informers:
         self.see()
         self._lost[kind] = True
 
+    def is_lost(self, kind: Kind) -> bool:
+        """Whether the watch of a kind is lost now."""
+        return self._lost.get(kind, False)
+
     def relist(self, kind: Kind, *, cold: bool = False) -> None:
         """Lists a kind anew; `cold` forgets first what was published. The watch works again."""
         self.see()
