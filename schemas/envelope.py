@@ -100,6 +100,7 @@ class DecisionRecord(Observed):
     sequence: PositiveInt
     record_hash: str
     previous_digest: str
+    timestamp_us: NonNegativeInt
     changes: tuple[Change, ...] = ()
     commands: tuple[Command, ...] = ()
     withdrawn: tuple[str, ...] = ()

@@ -1,0 +1,94 @@
+"""The best node for a pod class: brings the class's mask and scores up to date by looking only at what changed, and picks.
+
+Reads rows and columns; writes only the class's cache. Called by `state.cycle`.
+"""
+
+import numpy as np
+
+from state.model.limits import SCALAR_TOUCHES_MAX, SCORE_BLOCK
+from state.model.scores import MISMATCH, NO_NODE, TAINTED, ClassScores
+from state.model.state import State
+from state.rules.filters import node_reason
+from state.rules.score import score_node, score_nodes
+
+
+def pick_node(state: State, scores: ClassScores) -> int:
+    """The ordinal of the node with the highest score, of equals the lowest ordinal; -1: none is feasible."""
+    refresh(state, scores)
+    block = int(scores.best.argmax())
+    if scores.best.item(block) < 0:
+        return -1
+    first = block * SCORE_BLOCK
+    return first + int(scores.score[first : first + SCORE_BLOCK].argmax())
+
+
+def refresh(state: State, scores: ClassScores) -> None:
+    """Brings reasons, scores and block maxima up to date."""
+    columns = state.columns
+    if scores.capacity != columns.capacity:
+        scores.resize(columns.capacity)
+    respecified = columns.respecified.since(scores.spec_at)
+    if respecified is None or scores.spec_at < 0:
+        respecified = list(range(len(columns.names)))
+    for node_ord in dict.fromkeys(respecified):
+        name = columns.names[node_ord]
+        scores.reason[node_ord] = (
+            node_reason(scores.podclass, state.nodes[name]) if name else NO_NODE
+        )
+    scores.spec_at = columns.respecified.end
+    touched = columns.touched.since(scores.touch_at)
+    if touched is None or scores.touch_at < 0 or len(touched) > columns.capacity:
+        _score_all(state, scores)
+    elif len(touched) <= SCALAR_TOUCHES_MAX:
+        for node_ord in dict.fromkeys(touched):
+            _score_one(state, scores, node_ord)
+    else:
+        _score_some(state, scores, touched)
+    scores.touch_at = columns.touched.end
+
+
+def count_reasons(state: State, scores: ClassScores) -> dict[str, int]:
+    """Nodes by why the class can't use them now: NodeSelectorMismatch, Tainted, NoDevice, InsufficientResources."""
+    refresh(state, scores)
+    columns, reason = state.columns, scores.reason
+    counts = {
+        "NodeSelectorMismatch": int((reason == MISMATCH).sum()),
+        "Tainted": int((reason == TAINTED).sum()),
+    }
+    open_to = (reason == 0) & (scores.score < 0)
+    short = np.zeros(scores.capacity, dtype=bool)
+    for axis, amount in zip(scores.axes, scores.amounts.tolist(), strict=True):
+        short |= columns.total[axis] - columns.used[axis] < amount
+    counts["InsufficientResources"] = int((open_to & short).sum())
+    counts["NoDevice"] = int((open_to & ~short).sum())
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def most_free(state: State, scores: ClassScores) -> dict[str, dict[str, int]]:
+    """For each requested resource that no usable node has enough of: what is wanted, and the most that one has free."""
+    columns, found = state.columns, {}
+    usable = scores.reason == 0
+    for (name, amount), axis in zip(scores.podclass.requests, scores.axes, strict=True):
+        free = (columns.total[axis] - columns.used[axis])[usable]
+        have = max(int(free.max()), 0) if free.size else 0
+        if have < amount:
+            found[name] = {"have": have, "want": amount}
+    return found
+
+
+def _score_all(state: State, scores: ClassScores) -> None:
+    scores.score[:] = score_nodes(state.columns, scores, slice(None))
+    scores.best[:] = scores.score.reshape(-1, SCORE_BLOCK).max(axis=1)
+
+
+def _score_one(state: State, scores: ClassScores, node_ord: int) -> None:
+    scores.score[node_ord] = score_node(state.columns, scores, node_ord)
+    block = node_ord // SCORE_BLOCK
+    scores.best[block] = scores.score[block * SCORE_BLOCK : (block + 1) * SCORE_BLOCK].max()
+
+
+def _score_some(state: State, scores: ClassScores, touched: list[int]) -> None:
+    ords = np.unique(np.array(touched, dtype=np.int64))
+    scores.score[ords] = score_nodes(state.columns, scores, ords)
+    blocks = np.unique(ords // SCORE_BLOCK)
+    scores.best[blocks] = scores.score.reshape(-1, SCORE_BLOCK)[blocks].max(axis=1)

@@ -1,0 +1,188 @@
+"""The machine: `decide` works out what one record changes, `apply` is the only writer of State.
+
+`step` is both at once, without undoing and redoing: the decider's and the replay's way; a test holds that it equals
+`decide` then `apply`. An exception in here stops the caller: a journal record is never skipped.
+"""
+
+from typing import Any
+
+import msgspec
+
+from state.cycle import Cycle
+from state.digest import seal
+from state.model.decision import Decision, DiagnosisChanged, Head, Tail
+from state.model.diagnoses import Code
+from state.model.rows import TABLES, Position
+from state.model.seen import (
+    CommandEnded,
+    DeviceSeen,
+    EvictRequested,
+    GoneSeen,
+    KindAbsent,
+    MessageRejected,
+    NamespaceSeen,
+    NodeSeen,
+    PodGroupSeen,
+    PodSeen,
+    PolicyChanged,
+    PriorityClassSeen,
+    ProbeRequested,
+    QuotaSeen,
+    Record,
+    StillThere,
+    SyncFinished,
+    SyncStarted,
+)
+from state.model.state import State
+from state.model.trial import Trial
+from state.transitions import admin, objects, pods, results, sync
+
+VERSION = 1
+
+_TRANSITIONS: dict[type[Any], Any] = {
+    CommandEnded: results.on_command_ended,
+    DeviceSeen: objects.on_device_seen,
+    EvictRequested: admin.on_evict_requested,
+    GoneSeen: objects.on_gone_seen,
+    KindAbsent: sync.on_kind_absent,
+    MessageRejected: sync.on_message_rejected,
+    NamespaceSeen: objects.on_namespace_seen,
+    NodeSeen: objects.on_node_seen,
+    PodGroupSeen: objects.on_podgroup_seen,
+    PodSeen: pods.on_pod_seen,
+    PolicyChanged: admin.on_policy_changed,
+    PriorityClassSeen: objects.on_priority_class_seen,
+    ProbeRequested: admin.on_probe_requested,
+    QuotaSeen: objects.on_quota_seen,
+    StillThere: sync.on_still_there,
+    SyncFinished: sync.on_sync_finished,
+    SyncStarted: sync.on_sync_started,
+}
+_DECODERS = {name: msgspec.json.Decoder(row) for name, row in TABLES.items()}
+_NULL = b"null"
+
+
+def decide(state: State, record: Record) -> Decision:
+    """What follows from `record`. State is afterwards as it was before."""
+    trial = _fold(state, record)
+    decision = _seal(trial, record)
+    trial.drop()
+    return decision
+
+
+def step(state: State, record: Record) -> Decision:
+    """`decide`, then `apply` of its result, in one go."""
+    trial = _fold(state, record)
+    decision = _seal(trial, record)
+    _move(state, decision)
+    return decision
+
+
+def apply(state: State, decision: Decision) -> None:
+    """Writes the decision's rows. It must be the next one."""
+    assert decision.sequence == state.sequence + 1, (
+        f"decision {decision.sequence} after {state.sequence}"
+    )
+    assert decision.previous_digest == state.digest, (
+        f"decision {decision.sequence} is of another chain"
+    )
+    for change in decision.changes:
+        data = bytes(change.row)
+        row = None if data == _NULL else _DECODERS[change.table].decode(data)
+        if change.table == "pods" and row is not None:
+            row = msgspec.structs.replace(
+                row,
+                annotations=state.intern(row.annotations),
+                labels=state.intern(row.labels),
+                spec=state.intern(row.spec),
+            )
+        state.put(change.table, change.key, row)
+    _move(state, decision)
+
+
+def _fold(state: State, record: Record) -> Trial:
+    assert record.sequence == state.sequence + 1, f"record {record.sequence} after {state.sequence}"
+    assert record.timestamp_us >= state.timestamp_us, f"record {record.sequence} goes back in time"
+    trial = Trial(state, record.sequence, record.timestamp_us)
+    for topic, offset in record.positions.items():
+        trial.put("positions", topic, Position(offset=offset))
+    for seen in record.observations:
+        _TRANSITIONS[type(seen)](trial, seen)
+    if state.policy is not None:
+        Cycle(trial).run()
+    trial.close()
+    return trial
+
+
+def _seal(trial: Trial, record: Record) -> Decision:
+    state = trial.state
+    changes, diagnoses = trial.changes()
+    for diagnosis in diagnoses:
+        _patch_condition(trial, diagnosis)
+    head = Head(changes=changes, commands=tuple(trial.commands), diagnoses=diagnoses)
+    tail = Tail(
+        ended=tuple(trial.ended),
+        next_deadline_us=_next_deadline(state, trial.now_us),
+        previous_digest=state.digest,
+        record_hash=record.hash,
+        requests=tuple(trial.requests),
+        sequence=record.sequence,
+        timestamp_us=record.timestamp_us,
+        version=VERSION,
+        withdrawn=tuple(trial.withdrawn),
+        work_left=trial.work_left,
+    )
+    digest, data = seal(state.digest, record.data, head, tail)
+    return Decision(
+        sequence=record.sequence,
+        record_hash=record.hash,
+        previous_digest=state.digest,
+        timestamp_us=record.timestamp_us,
+        changes=changes,
+        commands=head.commands,
+        withdrawn=tail.withdrawn,
+        ended=tail.ended,
+        diagnoses=diagnoses,
+        requests=tail.requests,
+        next_deadline_us=tail.next_deadline_us,
+        work_left=trial.work_left,
+        digest=digest,
+        data=data,
+    )
+
+
+def _patch_condition(trial: Trial, diagnosis: DiagnosisChanged) -> None:
+    """The pod condition `PodScheduled=False` for a diagnosis that the API server doesn't write itself."""
+    if diagnosis.code in (None, Code.GATED, Code.SYNCING):
+        return
+    state = trial.state
+    uids = [uid for uid in state.pods_named.get(diagnosis.key, ()) if uid in state.waiting]
+    for uid in sorted(uids):
+        pod = state.pods[uid]
+        trial.command(
+            "PatchStatus",
+            fields={
+                "message": f"{diagnosis.code}: {diagnosis.message}",
+                "reason": "Unschedulable",
+                "since_us": trial.now_us,
+                "status": "False",
+                "type": "PodScheduled",
+            },
+            name=pod.name,
+            namespace=pod.namespace,
+            resource="pods",
+            uid=uid,
+        )
+
+
+def _next_deadline(state: State, now_us: int) -> int:
+    """The earliest moment at which something is due without any news; 0: none."""
+    due = [state.pods[uid].backoff_us for uid in state.backing_off]
+    return min((moment for moment in due if moment > now_us), default=0)
+
+
+def _move(state: State, decision: Decision) -> None:
+    state.sequence = decision.sequence
+    state.record_hash = decision.record_hash
+    state.digest = decision.digest
+    state.timestamp_us = decision.timestamp_us

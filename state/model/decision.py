@@ -1,0 +1,104 @@
+"""What `decide` returns: changes of rows, commands for the sink, and the bytes that are published."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+
+class Change(Struct, frozen=True):
+    """One row of State after the decision; `row` is its canonical bytes, `null` when the row is gone."""
+
+    key: str
+    row: Raw
+    table: str
+
+
+class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An effect for the sink. `kind` is BindPod, EvictPod or PatchStatus; fields as in `schemas.envelope`."""
+
+    annotations: dict[str, str] = {}
+    deadline_us: int = 0
+    fields: dict[str, Any] = {}
+    id: str
+    kind: str
+    name: str
+    namespace: str
+    node: str = ""
+    reason: str = ""
+    resource: str = ""
+    uid: str
+
+
+class DiagnosisChanged(Struct, frozen=True):
+    """Why a pod waits now; `code` None: no longer."""
+
+    code: str | None
+    details: dict[str, Any]
+    key: str
+    message: str
+
+
+class Decision(Struct, frozen=True):
+    """The result of `decide` for one record. `data` is what is published, `digest` chains it."""
+
+    sequence: int
+    record_hash: str
+    previous_digest: str
+    timestamp_us: int
+    changes: tuple[Change, ...]
+    commands: tuple[Command, ...]
+    withdrawn: tuple[str, ...]
+    ended: tuple[str, ...]
+    diagnoses: tuple[DiagnosisChanged, ...]
+    requests: tuple[str, ...]
+    next_deadline_us: int
+    work_left: bool
+    digest: str
+    data: bytes
+
+
+class Head(Struct, frozen=True):
+    """The fields of a decision's bytes that sort before `digest`."""
+
+    changes: tuple[Change, ...]
+    commands: tuple[Command, ...]
+    diagnoses: tuple[DiagnosisChanged, ...]
+
+
+class Tail(Struct, frozen=True):
+    """The fields of a decision's bytes that sort after `digest`."""
+
+    ended: tuple[str, ...]
+    next_deadline_us: int
+    previous_digest: str
+    record_hash: str
+    requests: tuple[str, ...]
+    sequence: int
+    timestamp_us: int
+    version: int
+    withdrawn: tuple[str, ...]
+    work_left: bool
+
+
+class Whole(Struct, frozen=True):
+    """A decision's bytes, decoded."""
+
+    changes: tuple[Change, ...]
+    commands: tuple[Command, ...]
+    diagnoses: tuple[DiagnosisChanged, ...]
+    digest: str
+    ended: tuple[str, ...]
+    next_deadline_us: int
+    previous_digest: str
+    record_hash: str
+    requests: tuple[str, ...]
+    sequence: int
+    timestamp_us: int
+    version: int
+    withdrawn: tuple[str, ...]
+    work_left: bool
+
+
+encode_row = msgspec.json.Encoder().encode
+whole_decoder = msgspec.json.Decoder(Whole)

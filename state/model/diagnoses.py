@@ -1,0 +1,48 @@
+"""Why a pod waits: codes with a stable meaning, and the value that carries one. Refusals are data, not exceptions."""
+
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+
+class Code(StrEnum):
+    """One reason. A pod with several carries the one that must change first."""
+
+    SYNCING = "Syncing"
+    GATED = "Gated"
+    INVALID_REQUEST = "InvalidRequest"
+    UNSUPPORTED = "UnsupportedConstraint"
+    BACKING_OFF = "BackingOff"
+    BIND_REFUSED = "BindRefused"
+    WAITING_FOR_MEMBERS = "WaitingForMembers"
+    WAITING_FOR_GROUP = "WaitingForGroup"
+    NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    TAINTED = "Tainted"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    NO_DEVICE = "NoDevice"
+
+
+#: What each code means, for `lockstep schema diagnosis`.
+MEANINGS: Final[dict[Code, str]] = {
+    Code.SYNCING: "Not every kind of object has been listed yet; nothing is placed before that.",
+    Code.GATED: "The pod has scheduling gates; whoever set them must remove them.",
+    Code.INVALID_REQUEST: "The pod's request can never be met as it is written; change the pod.",
+    Code.UNSUPPORTED: "The pod asks for a constraint that this version does not decide; it is held, not ignored.",
+    Code.BACKING_OFF: "A bind was refused by the API server; it is tried again after the back-off.",
+    Code.BIND_REFUSED: "The API server refused the bind and the pod is ready to be tried again.",
+    Code.WAITING_FOR_MEMBERS: "The gang has fewer ready members than it needs.",
+    Code.WAITING_FOR_GROUP: "The PodGroup, or a partner gang of the group, is missing or incomplete.",
+    Code.NODE_SELECTOR_MISMATCH: "No node matches the pod's node selector and required node affinity.",
+    Code.TAINTED: "Every matching node is cordoned or has a taint that the pod does not tolerate.",
+    Code.INSUFFICIENT_RESOURCES: "No matching node has room for the request.",
+    Code.NO_DEVICE: "No matching node has enough free, healthy devices.",
+}
+
+
+class Diagnosis(Struct, frozen=True, omit_defaults=True):
+    """A code to count by, a sentence and details to read. Field order is alphabetical: it is the encoding."""
+
+    code: str
+    details: dict[str, Any] = {}
+    message: str = ""

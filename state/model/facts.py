@@ -1,0 +1,79 @@
+"""How news of a pod is merged, and how an object leaves: used by observations, lists and results alike.
+
+Some facts only ever appear (nodeName, device allocation, deletionTimestamp, a terminal phase); news without them,
+or older news, takes nothing back.
+"""
+
+from msgspec.structs import replace
+
+from state.model.gangs import mark_satisfied, refresh_gang
+from state.model.lists import bury
+from state.model.rows import Pod
+from state.model.seen import FoundPod, PodSeen
+from state.model.state import FINISHED, place_of
+from state.model.trial import Trial
+
+
+def merge_facts(old: Pod, news: PodSeen | FoundPod) -> Pod:
+    """`old` with the facts that `news` adds."""
+    node = news.node or old.node
+    phase = news.phase if news.phase in FINISHED and old.phase not in FINISHED else old.phase
+    allocations = old.allocations
+    if news.allocations:
+        allocations = news.allocations
+    elif news.node and old.assumed and news.node != old.assumed:
+        allocations = ()  # they were chosen on another node than the one it is bound to
+    return replace(
+        old,
+        allocations=allocations,
+        assumed="" if node else old.assumed,
+        deleted_us=old.deleted_us or news.deleted_us or 0,
+        node=node,
+        phase=phase,
+    )
+
+
+def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
+    """Writes the pod; wakes parked pods if it let go of room; keeps its gangs' rows."""
+    state = trial.state
+    if new.node or new.phase in FINISHED or new.deleted_us:
+        new = replace(new, attempts=0, backoff_us=0, diagnosis=None, parked=False)
+    if new == old:
+        return
+    trial.put("pods", new.uid, new)
+    held = place_of(old)
+    if held and (place_of(new) != held or (old is not None and old.spec != new.spec)):
+        trial.wake = True
+    key = state.gang_key(new)
+    if old is None or state.gang_key(old) != key:
+        refresh_gang(trial, key)
+        if old is not None:
+            refresh_gang(trial, state.gang_key(old))
+    if key and new.node and (old is None or not old.node):
+        mark_satisfied(trial, new)
+
+
+def remove_pod(trial: Trial, pod: Pod, rv: int) -> None:
+    """The pod's uid is gone: everything it held is free. A command of it stays open until its end is folded."""
+    trial.put("pods", pod.uid, None)
+    bury(trial, "pods", pod.uid, rv)
+    if place_of(pod):
+        trial.wake = True
+    refresh_gang(trial, trial.state.gang_key(pod))
+
+
+def remove_object(trial: Trial, table: str, uid: str) -> None:
+    """Removes the row with that uid from a table of anything but pods, if it is there."""
+    rows = trial.state.tables[table]
+    row = rows.get(uid)
+    key = uid
+    if row is None:
+        key = min((name for name, other in rows.items() if other.uid == uid), default="")
+        row = rows.get(key)
+    if row is None:
+        return
+    trial.put(table, key, None)
+    if table == "podgroups":
+        refresh_gang(trial, f"{row.namespace}/{row.name}")
+    elif table in ("nodes", "devices"):
+        trial.wake = True

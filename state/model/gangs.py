@@ -1,0 +1,85 @@
+"""Gang rows from whatever spells them: a PodGroup of either API group, else the first member's labels and annotations."""
+
+from msgspec.structs import replace
+
+from state.model.podclass import gang_groups, gang_mode, gang_wait_us
+from state.model.rows import Gang, Pod, PodGroup
+from state.model.state import State
+from state.model.trial import Trial
+
+
+def refresh_gang(trial: Trial, key: str) -> None:
+    """Works out the gang `ns/name` anew after a PodGroup or a member came, changed or went."""
+    if not key:
+        return
+    state = trial.state
+    old = state.gangs.get(key)
+    group = podgroup_of(state, key)
+    members = state.members.get(key)
+    if group is not None:
+        new = _from_podgroup(state, group, key, old)
+    elif members:
+        new = _from_members(state, key, old)
+    else:
+        new = None
+    if new != old:
+        trial.put("gangs", key, new)
+        trial.gangs_changed[key] = None
+
+
+def mark_satisfied(trial: Trial, pod: Pod) -> None:
+    """A bound member was seen: under match policy once-satisfied later members come alone, whatever dies meanwhile."""
+    key = trial.state.gang_key(pod)
+    gang = trial.state.gangs.get(key) if key else None
+    if gang is not None and not gang.satisfied:
+        trial.put("gangs", key, replace(gang, satisfied=True))
+        trial.gangs_changed[key] = None
+
+
+def podgroup_of(state: State, key: str) -> PodGroup | None:
+    """The PodGroup of that `ns/name`; of two API groups' the first by group name."""
+    uids = state.groups_named.get(key, ())
+    return min(
+        (state.podgroups[uid] for uid in uids), key=lambda row: (row.group, row.uid), default=None
+    )
+
+
+def any_bound(state: State, key: str) -> bool:
+    """Some member has a node by the API server's word."""
+    return any(state.pods[uid].node for uid in state.members.get(key, ()))
+
+
+def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) -> Gang:
+    same = old is not None and old.source in ("", group.uid)
+    return Gang(
+        created_us=group.created_us,
+        name=group.name,
+        namespace=group.namespace,
+        groups=gang_groups(group.annotations),
+        min_member=group.min_member,
+        mode=gang_mode(group.annotations),
+        satisfied=(old is not None and same and old.satisfied) or any_bound(state, key),
+        source=group.uid,
+        wait_us=group.schedule_timeout_us or gang_wait_us(group.annotations),
+    )
+
+
+def _from_members(state: State, key: str, old: Gang | None) -> Gang:
+    if old is not None and old.source == "pods":
+        return old
+    first = min(
+        (state.pods[uid] for uid in state.members[key]), key=lambda pod: (pod.created_us, pod.uid)
+    )
+    said = state.membership(first)
+    initialised = said.from_pods and said.min_member > 0
+    return Gang(
+        created_us=first.created_us,
+        name=said.gang,
+        namespace=first.namespace,
+        groups=said.groups if initialised else (),
+        min_member=said.min_member if initialised else 0,
+        mode=said.mode,
+        satisfied=any_bound(state, key),
+        source="pods" if initialised else "",
+        wait_us=said.wait_us,
+    )

@@ -1,0 +1,34 @@
+"""Every maximum of the core, by name, and the resources that must be in sync before anything is placed."""
+
+from typing import Final
+
+#: Amounts above this are refused at the door of the columns: sums of a node's pods can't overflow int64.
+AMOUNT_MAX: Final = 1 << 56
+#: Nodes in one block of a class's score vector: a pick reads one maximum a block, then one block.
+SCORE_BLOCK: Final = 128
+#: Above this many touched nodes a class's scores are brought up to date by array, below one by one.
+SCALAR_TOUCHES_MAX: Final = 6
+#: Entries of the touch log kept; a class that fell further behind is scored anew.
+TOUCH_LOG_MAX: Final = 65_536
+#: Pod classes and label sets cached at once; the oldest is forgotten first (only a cache).
+CLASSES_MAX: Final = 4_096
+LABEL_SETS_MAX: Final = 200_000
+#: Refused binds in a row after which the back-off no longer doubles.
+BACKOFF_DOUBLINGS_MAX: Final = 16
+
+#: Finished lists remembered a resource, so that a repeated `SyncStarted` doesn't open one again.
+EPOCHS_KEPT: Final = 16
+
+#: Kubernetes resource (`plural.group`) -> (table, API group or source of its rows, intake topic). Nothing is placed
+#: before each has been listed. A test holds that the topics are those of `schemas.topics`.
+RESOURCES: Final[dict[str, tuple[str, str, str]]] = {
+    "pods": ("pods", "", "pods"),
+    "nodes": ("nodes", "", "nodes"),
+    "namespaces": ("namespaces", "", "namespaces"),
+    "priorityclasses.scheduling.k8s.io": ("priorityclasses", "", "priorityclasses"),
+    "podgroups.scheduling.x-k8s.io": ("podgroups", "scheduling.x-k8s.io", "podgroups"),
+    "podgroups.scheduling.sigs.k8s.io": ("podgroups", "scheduling.sigs.k8s.io", "podgroups"),
+    "elasticquotas.scheduling.x-k8s.io": ("quotas", "scheduling.x-k8s.io", "quotas"),
+    "elasticquotas.scheduling.sigs.k8s.io": ("quotas", "scheduling.sigs.k8s.io", "quotas"),
+    "devices.scheduling.koordinator.sh": ("devices", "object", "devices"),
+}

@@ -1,0 +1,206 @@
+"""Pod classes: pods whose spec bytes are equal share one request vector, one mask and one score vector.
+
+Also the reading of labels and annotations that name a gang or a quota. Pure functions of bytes, cached by them.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+GPU: Final = "nvidia.com/gpu"
+GPU_CORE: Final = "koordinator.sh/gpu-core"
+GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
+GPU_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
+GPU_SHARED: Final = "koordinator.sh/gpu.shared"
+GPU_WHOLE_PERCENT: Final = "koordinator.sh/gpu"
+#: Resources that cards give, not the kubelet: never counted as a node's plain amounts.
+CARD_RESOURCES: Final = (GPU_CORE, GPU_MEMORY, GPU_RATIO, GPU_SHARED, GPU_WHOLE_PERCENT)
+
+_GROUP_LABELS: Final = ("pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io/pod-group")
+_LIGHT_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
+_LIGHT_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+_GANG: Final = "gang.scheduling.koordinator.sh/"
+_QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
+
+
+class Toleration(Struct, frozen=True):
+    """As in Kubernetes."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Struct, frozen=True):
+    """One node selector requirement."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Term(Struct, frozen=True):
+    """One node selector term."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class SpecSeen(Struct, frozen=True):
+    """The fields of `schemas.observations.PodSpec`."""
+
+    scheduler_name: str
+    requests: dict[str, int]
+    priority: int = 0
+    preemption_policy: str = "PreemptLowerPriority"
+    invalid: str | None = None
+    unsupported: tuple[str, ...] = ()
+    node_selector: dict[str, str] = {}
+    affinity: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class PodClass(Struct, frozen=True, eq=False):
+    """A spec worked out: `requests` without card resources and with `pods`, `cards` whole GPUs, `invalid` if it can never fit."""
+
+    spec: SpecSeen
+    requests: tuple[tuple[str, int], ...]
+    cards: int
+    card_request: tuple[tuple[str, int], ...]
+    invalid: str
+    unsupported: str
+    selective: bool
+    priority: int
+
+
+class Membership(Struct, frozen=True):
+    """What labels and annotations say: gang name in the pod's namespace, the annotation gang's own numbers, quota label."""
+
+    gang: str = ""
+    from_pods: bool = False
+    min_member: int = 0
+    total: int = 0
+    mode: str = "Strict"
+    groups: tuple[str, ...] = ()
+    wait_us: int = 0
+    quota: str = ""
+
+
+_spec_decoder = msgspec.json.Decoder(SpecSeen)
+_map_decoder = msgspec.json.Decoder(dict[str, str])
+
+
+def parse_class(raw: bytes) -> PodClass:
+    """The class of a pod spec's bytes."""
+    spec = _spec_decoder.decode(raw)
+    cards, invalid, shared = card_demand(spec.requests)
+    plain = {
+        name: amount
+        for name, amount in spec.requests.items()
+        if amount and name not in CARD_RESOURCES
+    }
+    plain["pods"] = plain.get("pods", 0) + 1
+    unsupported = ", ".join(
+        (*spec.unsupported, *(("shared GPUs (koordinator.sh/gpu-*)",) if shared else ()))
+    )
+    return PodClass(
+        spec=spec,
+        requests=tuple(sorted(plain.items())),
+        cards=cards,
+        card_request=tuple(
+            (name, spec.requests[name]) for name in CARD_RESOURCES if name in spec.requests
+        ),
+        invalid=spec.invalid or invalid,
+        unsupported=unsupported,
+        selective=bool(spec.node_selector) or spec.affinity is not None,
+        priority=spec.priority,
+    )
+
+
+def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
+    """(whole cards, why the request is invalid or "", it asks for part of a card) of a pod's requests.
+
+    Accepted sets and the value rule are those of semantics 3.2; parts of cards are decided by a later issue.
+    """
+    asked = {name: requests[name] for name in (GPU, *CARD_RESOURCES) if requests.get(name, 0) > 0}
+    names = frozenset(asked)
+    if not names:
+        return 0, "", False
+    if names == {GPU}:
+        return asked[GPU], "", False
+    percent = asked.get(GPU_WHOLE_PERCENT, asked.get(GPU_RATIO, 0))
+    if names in ({GPU_WHOLE_PERCENT}, {GPU_CORE, GPU_RATIO}, {GPU_RATIO}):
+        for name in sorted(names):
+            if asked[name] > 100 and asked[name] % 100:
+                return (
+                    0,
+                    f"{name} {asked[name]} is neither at most 100 nor a multiple of 100",
+                    False,
+                )
+        core = asked.get(GPU_CORE, percent)
+        if percent % 100 == 0 and core == percent:
+            return percent // 100, "", False
+        return 0, "", True
+    if names in ({GPU_MEMORY}, {GPU_CORE, GPU_MEMORY}) or GPU_SHARED in names:
+        return 0, "", True
+    return 0, f"the GPU resources {', '.join(sorted(names))} can't be asked for together", False
+
+
+def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
+    """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1)."""
+    labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)
+    quota = labels.get(_QUOTA_LABEL, "")
+    for key in _GROUP_LABELS:
+        if labels.get(key):
+            return Membership(gang=labels[key], quota=quota)
+    name = labels.get(_LIGHT_NAME) or annotations.get(_GANG + "name", "")
+    if not name:
+        return Membership(quota=quota)
+    minimum = _natural(labels.get(_LIGHT_MIN) or annotations.get(_GANG + "min-available", ""))
+    total = max(_natural(annotations.get(_GANG + "total-number", "")), minimum)
+    return Membership(
+        gang=name,
+        from_pods=True,
+        min_member=minimum,
+        total=total,
+        mode=gang_mode(annotations),
+        groups=gang_groups(annotations),
+        wait_us=gang_wait_us(annotations),
+        quota=quota,
+    )
+
+
+def gang_mode(annotations: dict[str, str]) -> str:
+    """`Strict` unless the annotation says exactly `NonStrict`."""
+    return "NonStrict" if annotations.get(_GANG + "mode") == "NonStrict" else "Strict"
+
+
+def gang_groups(annotations: dict[str, str]) -> tuple[str, ...]:
+    """The gangs (`ns/name`, sorted) that bind only together with this one; empty: alone."""
+    try:
+        names = msgspec.json.decode(annotations.get(_GANG + "groups", "[]"), type=list[str])
+    except msgspec.DecodeError:
+        return ()
+    return tuple(sorted(dict.fromkeys(names)))
+
+
+def gang_wait_us(annotations: dict[str, str]) -> int:
+    """The gang's own wait time in microseconds; 0: not given (whole Go units from hours to microseconds)."""
+    text, total = annotations.get(_GANG + "waiting-time", ""), 0
+    while text:
+        digits = text[: len(text) - len(text.lstrip("0123456789"))]
+        rest = text[len(digits) :]
+        unit = rest[: len(rest) - len(rest.lstrip("hmsu"))]
+        factor = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}.get(
+            unit
+        )
+        if not digits or factor is None:
+            return 0
+        total, text = total + int(digits) * factor, rest[len(unit) :]
+    return total
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,57 @@
+"""The policy in force, as the core reads it. It enters only as journal records; times are microseconds."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class GangPolicy(Struct, frozen=True):
+    """Gangs."""
+
+    defaultTimeout: int  # noqa: N815  (the reference's argument names)
+
+
+class EvictionPolicy(Struct, frozen=True):
+    """Evictions."""
+
+    budgetDeadline: int  # noqa: N815
+
+
+class BackoffPolicy(Struct, frozen=True):
+    """Back-off after a refused bind."""
+
+    initial: int
+    max: int
+
+
+class CyclePolicy(Struct, frozen=True):
+    """Bounds of a cycle."""
+
+    placementsMax: int  # noqa: N815
+
+
+class Policy(Struct, frozen=True):
+    """The fields that this version's rules read; the whole policy is kept as it was journaled."""
+
+    schedulerNames: tuple[str, ...]  # noqa: N815
+    gangs: GangPolicy
+    evictions: EvictionPolicy
+    backoff: BackoffPolicy
+    cycle: CyclePolicy
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the named fields of `change` replaced, keys sorted (the row's bytes are canonical)."""
+    merged = dict(base)
+    for name, value in change.items():
+        old = merged.get(name)
+        merged[name] = (
+            merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
+    return {name: merged[name] for name in sorted(merged)}
+
+
+def to_policy(spec: dict[str, Any]) -> Policy:
+    """The typed policy of a full journaled one."""
+    return msgspec.convert(spec, Policy)

@@ -1,0 +1,250 @@
+"""Rows of State: one frozen value a thing, replaced whole, never edited. Field order is alphabetical: it is the encoding.
+
+A row holds what must survive a restart; whatever can be worked out from rows (sums, indexes, columns) is kept by
+`state.model.state` and never written down.
+"""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from state.model.diagnoses import Diagnosis
+from state.model.seen import EMPTY, Allocation, DeviceEntry, Taint
+
+
+class Pod(Struct, frozen=True, omit_defaults=True):
+    """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's."""
+
+    created_us: int
+    name: str
+    namespace: str
+    phase: str
+    rv: int
+    spec: Raw
+    uid: str
+    allocations: tuple[Allocation, ...] = ()
+    annotations: Raw = EMPTY
+    assumed: str = ""
+    attempts: int = 0
+    backoff_us: int = 0
+    command: str = ""
+    deleted_us: int = 0
+    diagnosis: Diagnosis | None = None
+    gates: tuple[str, ...] = ()
+    labels: Raw = EMPTY
+    node: str = ""
+    owner: str = ""
+    parked: bool = False
+
+
+class Node(Struct, frozen=True, omit_defaults=True):
+    """A node. `ord` is its row in the columns; a freed one is given to the next node that joins."""
+
+    name: str
+    ord: int
+    rv: int
+    uid: str
+    allocatable: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class PodGroup(Struct, frozen=True, omit_defaults=True):
+    """A PodGroup object of one API group."""
+
+    created_us: int
+    group: str
+    min_member: int
+    name: str
+    namespace: str
+    rv: int
+    uid: str
+    annotations: dict[str, str] = {}
+    min_resources: dict[str, int] | None = None
+    schedule_timeout_us: int = 0
+
+
+class Gang(Struct, frozen=True, omit_defaults=True):
+    """Our unit of all-or-nothing, whatever spelled it. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
+
+    `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone.
+    """
+
+    created_us: int
+    name: str
+    namespace: str
+    groups: tuple[str, ...] = ()
+    min_member: int = 0
+    mode: str = "Strict"
+    satisfied: bool = False
+    source: str = ""
+    wait_us: int = 0
+
+
+class Quota(Struct, frozen=True, omit_defaults=True):
+    """An ElasticQuota, stored and shown."""
+
+    group: str
+    name: str
+    namespace: str
+    rv: int
+    uid: str
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    max: dict[str, int] = {}
+    min: dict[str, int] = {}
+
+
+class Devices(Struct, frozen=True, omit_defaults=True):
+    """The devices of a node as one source reports them; the agent wins over the object."""
+
+    name: str
+    rv: int
+    source: str
+    uid: str
+    boot_id: str = ""
+    devices: tuple[DeviceEntry, ...] = ()
+
+
+class Namespace(Struct, frozen=True, omit_defaults=True):
+    """A namespace."""
+
+    name: str
+    rv: int
+    uid: str
+    labels: dict[str, str] = {}
+
+
+class PriorityClass(Struct, frozen=True, omit_defaults=True):
+    """A PriorityClass."""
+
+    name: str
+    rv: int
+    uid: str
+    value: int
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+class Tombstone(Struct, frozen=True):
+    """A uid that is gone: late news of it is dropped until a list newer than `rv` has finished."""
+
+    resource: str
+    rv: int
+
+
+class Sync(Struct, frozen=True, omit_defaults=True):
+    """Whether a resource has been listed. `list_rv`: newest finished list; `epochs`: the last ones; `absent`: no CRD."""
+
+    absent: bool = False
+    epochs: tuple[str, ...] = ()
+    list_rv: int = 0
+    synced: bool = False
+
+
+class OpenList(Struct, frozen=True, omit_defaults=True):
+    """A list under way. `reset`: its version is below the highest known, so its objects win (history reset)."""
+
+    cold: bool
+    list_rv: int
+    producer: str
+    resource: str
+    sequence: int
+    reset: bool = False
+
+
+class Named(Struct, frozen=True):
+    """Uids that an open list named within one record; the key is `epoch#sequence`."""
+
+    uids: tuple[str, ...]
+
+
+class Eviction(Struct, frozen=True, omit_defaults=True):
+    """An eviction asked for and not ended. `command` empty: it waits for the pod's open command to end."""
+
+    id: str
+    reason: str
+    uid: str
+    command: str = ""
+
+
+class OpenCommand(Struct, frozen=True, omit_defaults=True):
+    """A command without an end: what the sink must still do or find out."""
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    annotations: dict[str, str] = {}
+    deadline_us: int = 0
+    node: str = ""
+    reason: str = ""
+
+
+class Position(Struct, frozen=True):
+    """The last message of an intake topic that has been taken in."""
+
+    offset: int
+
+
+class PolicyRow(Struct, frozen=True):
+    """The full policy in force, as journaled."""
+
+    spec: dict[str, Any]
+
+
+class Applied(Struct, frozen=True):
+    """A policy change that was applied: the same id never again."""
+
+    sequence: int
+
+
+class CycleRow(Struct, frozen=True, omit_defaults=True):
+    """What the last cycle left over. `wake`: room came free, so parked pods must be tried."""
+
+    wake: bool = False
+
+
+Row = (
+    Pod
+    | Node
+    | PodGroup
+    | Gang
+    | Quota
+    | Devices
+    | Namespace
+    | PriorityClass
+    | Tombstone
+    | Sync
+    | OpenList
+    | Named
+    | Eviction
+    | OpenCommand
+    | Position
+    | PolicyRow
+    | Applied
+    | CycleRow
+)
+
+#: Table -> type of its rows, in the order in which changes are emitted and snapshots written.
+TABLES: dict[str, type[Any]] = {
+    "applied": Applied,
+    "commands": OpenCommand,
+    "cycle": CycleRow,
+    "devices": Devices,
+    "evictions": Eviction,
+    "gangs": Gang,
+    "lists": OpenList,
+    "named": Named,
+    "namespaces": Namespace,
+    "nodes": Node,
+    "podgroups": PodGroup,
+    "pods": Pod,
+    "policy": PolicyRow,
+    "positions": Position,
+    "priorityclasses": PriorityClass,
+    "quotas": Quota,
+    "syncs": Sync,
+    "tombstones": Tombstone,
+}

@@ -1,0 +1,304 @@
+"""State: all the core knows at a sequence. Rows by table, and what follows from them.
+
+`put` is the one primitive that changes a row and everything derived from it; only `Trial` (inside `decide`) and
+`machine.apply` call it. Derived things never reach a snapshot: two States with equal rows are equal.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from msgspec import Raw
+
+from state.model.columns import UNCOUNTED_CARDS, Columns
+from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
+from state.model.podclass import GPU_CORE, Membership, PodClass, parse_class, parse_membership
+from state.model.policy import Policy, to_policy
+from state.model.rows import (
+    TABLES,
+    CycleRow,
+    Devices,
+    Gang,
+    Namespace,
+    Node,
+    OpenCommand,
+    OpenList,
+    Pod,
+    PodGroup,
+    Quota,
+    Row,
+    Sync,
+)
+from state.model.scores import ClassScores
+from state.model.seen import DeviceEntry
+
+FINISHED = ("Succeeded", "Failed")
+
+
+class State:
+    """Rows (`tables`), position in the log, and derived indexes. Read freely; write only through `put`."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.record_hash = "0" * 64
+        self.digest = "0" * 64
+        self.timestamp_us = 0
+        self.tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+        self.pods: dict[str, Pod] = self.tables["pods"]
+        self.nodes: dict[str, Node] = self.tables["nodes"]
+        self.gangs: dict[str, Gang] = self.tables["gangs"]
+        self.podgroups: dict[str, PodGroup] = self.tables["podgroups"]
+        self.quotas: dict[str, Quota] = self.tables["quotas"]
+        self.namespaces: dict[str, Namespace] = self.tables["namespaces"]
+        self.commands: dict[str, OpenCommand] = self.tables["commands"]
+        self.syncs: dict[str, Sync] = self.tables["syncs"]
+        self.lists: dict[str, OpenList] = self.tables["lists"]
+        self.policy: Policy | None = None
+        self.columns = Columns()
+        # derived: uids are dict keys, so that order is insertion order, though nothing may depend on it
+        self.pods_on: dict[str, dict[str, None]] = {}
+        self.pods_named: dict[str, dict[str, None]] = {}
+        self.members: dict[str, dict[str, None]] = {}
+        self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
+        self.active: dict[str, None] = {}  # waiting and not parked
+        self.backing_off: dict[str, None] = {}
+        self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
+        self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
+        self.classes: dict[bytes, ClassScores] = {}
+        self.memberships: dict[tuple[bytes, bytes], Membership] = {}
+        self.interned: dict[bytes, Raw] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def class_of(self, pod: Pod) -> PodClass:
+        """The pod's class."""
+        return self.scores_of(pod).podclass
+
+    def scores_of(self, pod: Pod) -> ClassScores:
+        """The scores shared by all pods of this pod's class (a cache)."""
+        key = bytes(pod.spec)
+        found = self.classes.get(key)
+        if found is None:
+            if len(self.classes) >= CLASSES_MAX:
+                del self.classes[next(iter(self.classes))]
+            found = self.classes[key] = ClassScores(parse_class(key), self.columns)
+        return found
+
+    def membership(self, pod: Pod) -> Membership:
+        """Gang and quota that the pod names (a cache)."""
+        key = (bytes(pod.labels), bytes(pod.annotations))
+        found = self.memberships.get(key)
+        if found is None:
+            if len(self.memberships) >= LABEL_SETS_MAX:
+                self.memberships.clear()
+            found = self.memberships[key] = parse_membership(*key)
+        return found
+
+    def gang_key(self, pod: Pod) -> str:
+        """`ns/name` of the pod's gang, or empty."""
+        name = self.membership(pod).gang
+        return f"{pod.namespace}/{name}" if name else ""
+
+    def intern(self, raw: Raw) -> Raw:
+        """The one copy of equal bytes (a view into a record would keep the whole record in memory)."""
+        key = bytes(raw)
+        found = self.interned.get(key)
+        if found is None:
+            if len(self.interned) >= LABEL_SETS_MAX:
+                self.interned.clear()
+            found = self.interned[key] = Raw(key)
+        return found
+
+    def devices_of(self, node_name: str) -> Devices | None:
+        """The devices of a node: the agent's report, else the Device object's."""
+        table = self.tables["devices"]
+        return cast(
+            "Devices | None", table.get(f"{node_name}/agent") or table.get(f"{node_name}/object")
+        )
+
+    def synced(self) -> bool:
+        """Every resource has been listed, and no cold list is under way."""
+        return all(self.syncs.get(name, _UNSYNCED).synced for name in RESOURCES) and not any(
+            entry.cold for entry in self.lists.values()
+        )
+
+    def wake(self) -> bool:
+        """Parked pods must be tried in the next cycle."""
+        row = self.tables["cycle"].get("cycle")
+        return row is not None and cast(CycleRow, row).wake
+
+    def is_ours(self, pod: Pod) -> bool:
+        """The pod's schedulerName is in the policy."""
+        return (
+            self.policy is not None
+            and self.class_of(pod).spec.scheduler_name in self.policy.schedulerNames
+        )
+
+    def free_ord(self) -> int:
+        """The lowest node ordinal that nobody has."""
+        return self.columns.free_ord()
+
+    def rows(self) -> Iterator[tuple[str, str, Row]]:
+        """Every row, by table and key, sorted."""
+        for table in TABLES:
+            rows = self.tables[table]
+            for key in sorted(rows):
+                yield table, key, rows[key]
+
+    # -- the one primitive -----------------------------------------------------------------------------------
+
+    def put(self, table: str, key: str, row: Row | None) -> Row | None:
+        """Sets or removes (None) one row, keeps all derived things true, returns the row that was there."""
+        rows = self.tables[table]
+        old = rows.get(key)
+        if row is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = row
+        if table == "pods":
+            self._pod_changed(key, cast("Pod | None", old), cast("Pod | None", row))
+        elif table == "nodes":
+            self._node_changed(cast("Node | None", old), cast("Node | None", row))
+        elif table == "devices":
+            self._refresh_node(key.rpartition("/")[0])
+        elif table == "podgroups":
+            group = cast(PodGroup, row or old)
+            _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
+        elif table == "policy":
+            self.policy = None if row is None else to_policy(cast(Any, row).spec)
+            for uid, pod in self.pods.items():
+                self._index_waiting(uid, pod)
+        return cast("Row | None", old)
+
+    def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        old_place, new_place = place_of(old), place_of(new)
+        if old is None or new is None or old_place != new_place or not _same_charge(old, new):
+            if old is not None and old_place:
+                self._charge(old_place, old, -1)
+            if new is not None and new_place:
+                self._charge(new_place, new, +1)
+        if (
+            old is None
+            or new is None
+            or old.labels != new.labels
+            or old.annotations != new.annotations
+        ):
+            if old is not None and (key := self.gang_key(old)):
+                _index(self.members, key, uid, False)
+            if new is not None and (key := self.gang_key(new)):
+                _index(self.members, key, uid, True)
+            named = cast(Pod, new or old)
+            _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
+        self._index_waiting(uid, new)
+
+    def _index_waiting(self, uid: str, pod: Pod | None) -> None:
+        waits = (
+            pod is not None
+            and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
+            and pod.phase not in FINISHED
+            and self.is_ours(pod)
+        )
+        if not waits:
+            self.waiting.pop(uid, None)
+            self.active.pop(uid, None)
+            self.backing_off.pop(uid, None)
+            return
+        assert pod is not None
+        self.waiting[uid] = None
+        _mark(self.active, uid, not pod.parked)
+        _mark(self.backing_off, uid, pod.backoff_us > 0)
+
+    def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
+        _index(self.pods_on, node_name, pod.uid, sign > 0)
+        if pod.allocations:
+            users = self.card_users.setdefault(node_name, {})
+            for held in pod.allocations:
+                _index(users, (held.type, held.minor), pod.uid, sign > 0)
+        node = self.nodes.get(node_name)
+        if node is None:
+            return
+        columns = self.columns
+        for name, amount in self.class_of(pod).requests:
+            axis = columns.axis(name)
+            columns.used[axis, node.ord] += sign * amount
+        if pod.allocations:
+            columns.cards_free[node.ord] = len(self.free_cards(node_name))
+        columns.touch(node.ord)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        columns = self.columns
+        if old is not None and (new is None or new.ord != old.ord):
+            columns.total[:, old.ord] = 0
+            columns.used[:, old.ord] = 0
+            columns.cards_free[old.ord] = 0
+            columns.release(old.ord)
+        if new is not None:
+            columns.make_room(new.ord + 1)
+            columns.names[new.ord] = new.name
+            self._refresh_node(new.name)
+
+    def _refresh_node(self, node_name: str) -> None:
+        """Works out a node's columns anew from its row, its pods and its devices."""
+        node = self.nodes.get(node_name)
+        if node is None:
+            return
+        columns = self.columns
+        columns.total[:, node.ord] = 0
+        columns.used[:, node.ord] = 0
+        for name, amount in node.allocatable.items():
+            axis = columns.axis(name)
+            columns.total[axis, node.ord] = amount
+        for uid in self.pods_on.get(node_name, ()):
+            for name, amount in self.class_of(self.pods[uid]).requests:
+                axis = columns.axis(name)
+                columns.used[axis, node.ord] += amount
+        counted = self.devices_of(node_name) is not None
+        columns.cards_free[node.ord] = (
+            len(self.free_cards(node_name)) if counted else UNCOUNTED_CARDS
+        )
+        columns.respecify(node.ord)
+
+    def free_cards(self, node_name: str) -> list[DeviceEntry]:
+        """The node's whole, healthy, unused GPUs, by minor."""
+        report = self.devices_of(node_name)
+        if report is None:
+            return []
+        users = self.card_users.get(node_name, {})
+        free = [
+            card
+            for card in report.devices
+            if card.type == "gpu"
+            and card.healthy
+            and not users.get(("gpu", card.minor))
+            and card.resources.get(GPU_CORE, 100) >= 100
+        ]
+        return sorted(free, key=lambda card: card.minor)
+
+
+_UNSYNCED = Sync()
+
+
+def place_of(pod: Pod | None) -> str:
+    """The node whose room the pod holds, or empty: bound (the API server's word) or assumed, and not finished."""
+    if pod is None or pod.phase in FINISHED:
+        return ""
+    return pod.node or pod.assumed
+
+
+def _same_charge(old: Pod, new: Pod) -> bool:
+    return old.spec == new.spec and old.allocations == new.allocations
+
+
+def _mark(index: dict[str, None], uid: str, there: bool) -> None:
+    if there:
+        index[uid] = None
+    else:
+        index.pop(uid, None)
+
+
+def _index(index: dict[Any, dict[str, None]], key: Any, uid: str, there: bool) -> None:
+    if there:
+        index.setdefault(key, {})[uid] = None
+    elif key in index:
+        index[key].pop(uid, None)
+        if not index[key]:
+            del index[key]

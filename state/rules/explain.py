@@ -1,0 +1,104 @@
+"""Diagnoses in words: one code, a sentence, and amounts to read. Pure; nothing here decides."""
+
+from msgspec import Struct
+
+from state.model.diagnoses import Code, Diagnosis
+
+_WORDS = {
+    "InsufficientResources": "without enough room",
+    "NoDevice": "without enough free devices",
+    "NodeSelectorMismatch": "not matching the node selector or affinity",
+    "Tainted": "cordoned or tainted",
+}
+
+
+class Misfit(Struct, frozen=True):
+    """Why a pod class has no node now: how many nodes for which reason, and what is short everywhere."""
+
+    nodes: dict[str, int]
+    resources: dict[str, dict[str, int]]
+
+
+def misfit_code(misfit: Misfit) -> Code:
+    """The reason that must change first: room where the class may go at all, else what keeps it away."""
+    for code in (
+        Code.NO_DEVICE,
+        Code.INSUFFICIENT_RESOURCES,
+        Code.TAINTED,
+        Code.NODE_SELECTOR_MISMATCH,
+    ):
+        if misfit.nodes.get(code):
+            return code
+    return Code.INSUFFICIENT_RESOURCES
+
+
+def misfit_text(misfit: Misfit) -> str:
+    """A sentence for people."""
+    if not misfit.nodes:
+        return "there are no nodes"
+    parts = [f"{count} {_WORDS[name]}" for name, count in misfit.nodes.items()]
+    short = [
+        f"{name} (wants {amounts['want']}, at most {amounts['have']} free)"
+        for name, amounts in misfit.resources.items()
+    ]
+    text = f"no node fits: {', '.join(parts)}"
+    return f"{text}; short of {', '.join(short)}" if short else text
+
+
+def pod_misfit(misfit: Misfit) -> Diagnosis:
+    """Diagnosis of a single pod without a node."""
+    return Diagnosis(
+        code=misfit_code(misfit), details=_details(misfit), message=misfit_text(misfit)
+    )
+
+
+def gang_misfit(
+    misfit: Misfit, gang: str, placeable: int, needed: int, min_member: int
+) -> Diagnosis:
+    """Diagnosis of the members of a gang that does not fit whole."""
+    details = {
+        "gang": gang,
+        "min_member": min_member,
+        "placeable": placeable,
+        "needed": needed,
+        **_details(misfit),
+    }
+    return Diagnosis(
+        code=misfit_code(misfit),
+        details={name: details[name] for name in sorted(details)},
+        message=f"{placeable} of {needed} members that gang {gang} still needs can be placed; for the next one {misfit_text(misfit)}",
+    )
+
+
+def members_missing(gang: str, ready: int, needed: int, min_member: int) -> Diagnosis:
+    """Diagnosis of the members of a gang that has too few."""
+    return Diagnosis(
+        code=Code.WAITING_FOR_MEMBERS,
+        details={"gang": gang, "min_member": min_member, "needed": needed, "ready": ready},
+        message=f"gang {gang} has {ready} ready of {needed} members that it still needs (minMember {min_member})",
+    )
+
+
+def group_missing(gang: str) -> Diagnosis:
+    """Diagnosis of the members of a gang that nothing declares."""
+    return Diagnosis(
+        code=Code.WAITING_FOR_GROUP,
+        details={"gang": gang},
+        message=f"PodGroup {gang} does not exist, and the pods don't say how many members it needs",
+    )
+
+
+def partner_waits(gang: str, partner: str, reason: Diagnosis) -> Diagnosis:
+    """Diagnosis of the members of a gang whose partner can't start."""
+    return Diagnosis(
+        code=Code.WAITING_FOR_GROUP,
+        details={"gang": gang, "partner": partner, "reason": reason.code},
+        message=f"gang {gang} binds only together with {partner}: {reason.message}",
+    )
+
+
+def _details(misfit: Misfit) -> dict[str, object]:
+    details: dict[str, object] = {"nodes": misfit.nodes}
+    if misfit.resources:
+        details["resources"] = misfit.resources
+    return details

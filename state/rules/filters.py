@@ -1,0 +1,88 @@
+"""Which nodes a pod class may ever use: node selector, required node affinity, cordons and taints (as Kubernetes 1.37)."""
+
+from state.model.podclass import PodClass, Requirement, SpecSeen, Term, Toleration
+from state.model.rows import Node
+from state.model.scores import MAY, MISMATCH, TAINTED
+from state.model.seen import Taint
+
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+def node_reason(podclass: PodClass, node: Node) -> int:
+    """MAY, MISMATCH or TAINTED: the first that speaks against the node, apart from room."""
+    if podclass.selective and not matches_node(podclass.spec, node):
+        return MISMATCH
+    if (node.taints or node.unschedulable) and not tolerates_node(podclass.spec.tolerations, node):
+        return TAINTED
+    return MAY
+
+
+def matches_node(spec: SpecSeen, node: Node) -> bool:
+    """nodeSelector and required node affinity both match."""
+    labels = node.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    return spec.affinity is None or any(_term_matches(term, node) for term in spec.affinity)
+
+
+def tolerates_node(tolerations: tuple[Toleration, ...], node: Node) -> bool:
+    """Every NoSchedule and NoExecute taint, and the cordon, is tolerated."""
+    if node.unschedulable and not any(
+        _tolerates(toleration, _CORDON) for toleration in tolerations
+    ):
+        return False
+    return all(
+        any(_tolerates(toleration, taint) for toleration in tolerations)
+        for taint in node.taints
+        if taint.effect != "PreferNoSchedule"
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    if not toleration.key:
+        return False
+    if toleration.operator == "Equal":
+        return toleration.value == taint.value
+    left, right = _integer(taint.value), _integer(toleration.value)
+    if left is None or right is None:
+        return False
+    return left < right if toleration.operator == "Lt" else left > right
+
+
+def _term_matches(term: Term, node: Node) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(_requirement_matches(need, node.labels) for need in term.expressions) and all(
+        need.key == "metadata.name" and _requirement_matches(need, {need.key: node.name})
+        for need in term.fields
+    )
+
+
+def _requirement_matches(need: Requirement, labels: dict[str, str]) -> bool:
+    value = labels.get(need.key)
+    if need.operator == "In":
+        return value is not None and value in need.values
+    if need.operator == "NotIn":
+        return value is None or value not in need.values
+    if need.operator == "Exists":
+        return value is not None
+    if need.operator == "DoesNotExist":
+        return value is None
+    left, right = _integer(value), _integer(need.values[0]) if len(need.values) == 1 else None
+    if left is None or right is None:
+        return False
+    return left > right if need.operator == "Gt" else left < right
+
+
+def _integer(text: str | None) -> int | None:
+    """A signed decimal as Kubernetes parses it, or None."""
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None

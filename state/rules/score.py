@@ -1,0 +1,65 @@
+"""Room and LeastAllocated score of nodes for a pod class, by array and one by one; both give the same integers.
+
+Score of a feasible node: the mean of (allocatable - used - request) * 100 / allocatable over cpu and memory, each
+division rounded down; -1 where the class may not go or has no room.
+"""
+
+import numpy as np
+
+from state.model.columns import Columns, Ints
+from state.model.scores import MAY, ClassScores
+
+_SCORED = (0, 1)  # axes of cpu and memory
+
+
+def score_nodes(columns: Columns, scores: ClassScores, ords: Ints | slice) -> Ints:
+    """The score of each of `ords`."""
+    podclass = scores.podclass
+    fits = scores.reason[ords] == MAY
+    if podclass.cards:
+        fits &= columns.cards_free[ords] >= podclass.cards
+    total, used = columns.total, columns.used
+    request = dict(zip(scores.axes, scores.amounts.tolist(), strict=True))
+    sums = np.zeros(fits.shape, dtype=np.int64)
+    for axis, amount in request.items():
+        left = total[axis, ords] - used[axis, ords]
+        left -= amount
+        fits &= left >= 0
+        if axis in _SCORED:
+            sums += _share(left, total[axis, ords])
+    for axis in _SCORED:
+        if axis not in request:
+            sums += _share(total[axis, ords] - used[axis, ords], total[axis, ords])
+    sums //= len(_SCORED)
+    sums[~fits] = -1
+    return sums
+
+
+def score_node(columns: Columns, scores: ClassScores, node_ord: int) -> int:
+    """The score of one node; the same integer as `score_nodes` gives."""
+    podclass = scores.podclass
+    if scores.reason.item(node_ord) != MAY:
+        return -1
+    if podclass.cards and columns.cards_free.item(node_ord) < podclass.cards:
+        return -1
+    total, used = columns.total.item, columns.used.item
+    shares = {}
+    for axis, amount in zip(scores.axes, scores.amounts.tolist(), strict=True):
+        left = total(axis, node_ord) - used(axis, node_ord) - amount
+        if left < 0:
+            return -1
+        shares[axis] = left
+    points = 0
+    for axis in _SCORED:
+        whole = total(axis, node_ord)
+        left = shares[axis] if axis in shares else whole - used(axis, node_ord)
+        points += max(left, 0) * 100 // whole if whole > 0 else 0
+    return points // len(_SCORED)
+
+
+def _share(left: Ints, whole: Ints) -> Ints:
+    part = np.maximum(left, 0)
+    part *= 100
+    part //= np.maximum(whole, 1)
+    part[whole <= 0] = 0
+    return part

@@ -1,0 +1,47 @@
+"""An administrator changed the policy, asked for an eviction, or asked for a sign of life."""
+
+from typing import Any, cast
+
+from state.model.policy import merge
+from state.model.rows import Applied, Eviction, PolicyRow
+from state.model.seen import EvictRequested, PolicyChanged, ProbeRequested
+from state.model.trial import Trial
+
+
+def on_policy_changed(trial: Trial, seen: PolicyChanged) -> None:
+    """Replaces the named fields of the policy, once an id."""
+    if not _first_time(trial, seen.id):
+        return
+    row = trial.state.tables["policy"].get("policy")
+    base: dict[str, Any] = cast(PolicyRow, row).spec if row is not None else {}
+    trial.put("policy", "policy", PolicyRow(spec=merge(base, seen.spec)))
+    trial.wake = True
+
+
+def on_evict_requested(trial: Trial, seen: EvictRequested) -> None:
+    """Notes the eviction; the cycle sends the command when the pod has no other one open."""
+    if not _first_time(trial, seen.id):
+        return
+    state = trial.state
+    uids = state.pods_named.get(f"{seen.namespace}/{seen.name}", {})
+    found = sorted(uid for uid in uids if seen.uid in ("", uid))
+    living = [uid for uid in found if not state.pods[uid].deleted_us]
+    if not living:
+        trial.requests.append(
+            f"EvictionRejected {seen.id} pod {seen.namespace}/{seen.name} is not there to evict"
+        )
+        return
+    newest = max(living, key=lambda uid: (state.pods[uid].created_us, uid))
+    trial.put("evictions", seen.id, Eviction(id=seen.id, reason=seen.reason, uid=newest))
+
+
+def on_probe_requested(trial: Trial, seen: ProbeRequested) -> None:
+    """Answers with the probe's id."""
+    trial.requests.append(f"ProbeFolded {seen.id}")
+
+
+def _first_time(trial: Trial, identity: str) -> bool:
+    if identity in trial.state.tables["applied"]:
+        return False
+    trial.put("applied", identity, Applied(sequence=trial.sequence))
+    return True

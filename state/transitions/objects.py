@@ -1,0 +1,149 @@
+"""Nodes, devices, PodGroups, quotas, namespaces and priority classes were observed, or any object is gone."""
+
+from state.model.facts import remove_object, remove_pod
+from state.model.gangs import refresh_gang
+from state.model.limits import AMOUNT_MAX, RESOURCES
+from state.model.lists import admits, bury, is_newer
+from state.model.rows import Devices, Namespace, Node, PodGroup, PriorityClass, Quota
+from state.model.seen import (
+    DeviceSeen,
+    GoneSeen,
+    NamespaceSeen,
+    NodeSeen,
+    PodGroupSeen,
+    PriorityClassSeen,
+    QuotaSeen,
+)
+from state.model.trial import Trial
+
+
+def on_node_seen(trial: Trial, seen: NodeSeen) -> None:
+    """A node joined or changed. One that returns under its old name keeps its place in the columns."""
+    state = trial.state
+    old = state.nodes.get(seen.name)
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        return
+    new = Node(
+        name=seen.name,
+        ord=old.ord if old is not None else state.free_ord(),
+        rv=seen.rv,
+        uid=seen.uid,
+        allocatable={name: min(amount, AMOUNT_MAX) for name, amount in seen.allocatable.items()},
+        labels=seen.labels,
+        taints=seen.taints,
+        unschedulable=seen.unschedulable,
+    )
+    trial.put("nodes", seen.name, new)
+    trial.wake = True
+
+
+def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
+    """A node's devices, from the Device object or from the node's agent (version: boot id, then counter)."""
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    key = f"{seen.name}/{seen.source}"
+    old = trial.state.tables["devices"].get(key)
+    if (
+        old is not None
+        and old.boot_id == seen.boot_id
+        and not is_newer(trial, seen.rv, old.rv, seen.epoch)
+    ):
+        return
+    new = Devices(
+        name=seen.name,
+        rv=seen.rv,
+        source=seen.source,
+        uid=seen.uid,
+        boot_id=seen.boot_id,
+        devices=seen.devices,
+    )
+    trial.put("devices", key, new)
+    trial.wake = True
+
+
+def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
+    """A PodGroup of either API group."""
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    old = trial.state.podgroups.get(seen.uid)
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        return
+    new = PodGroup(
+        created_us=seen.created_us,
+        group=seen.group,
+        min_member=seen.min_member,
+        name=seen.name,
+        namespace=seen.namespace,
+        rv=seen.rv,
+        uid=seen.uid,
+        annotations=seen.annotations,
+        min_resources=seen.min_resources,
+        schedule_timeout_us=seen.schedule_timeout_us or 0,
+    )
+    trial.put("podgroups", seen.uid, new)
+    refresh_gang(trial, f"{seen.namespace}/{seen.name}")
+
+
+def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
+    """An ElasticQuota of either API group: stored and shown."""
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    old = trial.state.quotas.get(seen.uid)
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        return
+    new = Quota(
+        group=seen.group,
+        name=seen.name,
+        namespace=seen.namespace,
+        rv=seen.rv,
+        uid=seen.uid,
+        annotations=seen.annotations,
+        labels=seen.labels,
+        max=seen.max,
+        min=seen.min,
+    )
+    trial.put("quotas", seen.uid, new)
+
+
+def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:
+    """A namespace."""
+    old = trial.state.namespaces.get(seen.name)
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
+        row = Namespace(name=seen.name, rv=seen.rv, uid=seen.uid, labels=seen.labels)
+        trial.put("namespaces", seen.name, row)
+
+
+def on_priority_class_seen(trial: Trial, seen: PriorityClassSeen) -> None:
+    """A PriorityClass. Pods carry their resolved priority already; this is for people and later rules."""
+    old = trial.state.tables["priorityclasses"].get(seen.name)
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
+        row = PriorityClass(
+            name=seen.name,
+            rv=seen.rv,
+            uid=seen.uid,
+            value=seen.value,
+            global_default=seen.global_default,
+            preemption_policy=seen.preemption_policy,
+        )
+        trial.put("priorityclasses", seen.name, row)
+
+
+def on_gone_seen(trial: Trial, seen: GoneSeen) -> None:
+    """An object was deleted. News of its uid that comes later, or came too late, is dropped."""
+    table = RESOURCES[seen.resource][0] if seen.resource in RESOURCES else ""
+    if not table:
+        return
+    if table == "pods":
+        pod = trial.state.pods.get(seen.uid)
+        if pod is not None:
+            remove_pod(trial, pod, seen.rv)
+            return
+    else:
+        remove_object(trial, table, seen.uid)
+    bury(trial, seen.resource, seen.uid, seen.rv)

@@ -1,0 +1,55 @@
+"""A pod was observed."""
+
+from msgspec.structs import replace
+
+from state.model.facts import merge_facts, store_pod
+from state.model.lists import admits, is_newer
+from state.model.rows import Pod
+from state.model.seen import PodSeen
+from state.model.state import FINISHED
+from state.model.trial import Trial
+
+
+def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
+    """Takes the pod in: the higher version wins, facts only appear, a uid that is gone stays gone."""
+    if not admits(trial, seen.uid, seen.epoch):
+        return
+    old = trial.state.pods.get(seen.uid)
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        store_pod(trial, old, merge_facts(old, seen))
+        return
+    state = trial.state
+    facts = merge_facts(old, seen) if old is not None else None
+    new = Pod(
+        created_us=seen.created_us,
+        name=seen.name,
+        namespace=seen.namespace,
+        phase=facts.phase if facts and facts.phase in FINISHED else seen.phase,
+        rv=seen.rv,
+        spec=state.intern(seen.spec),
+        uid=seen.uid,
+        allocations=facts.allocations if facts else seen.allocations,
+        annotations=state.intern(seen.annotations),
+        assumed=facts.assumed if facts else "",
+        deleted_us=facts.deleted_us if facts else (seen.deleted_us or 0),
+        gates=seen.gates,
+        labels=state.intern(seen.labels),
+        node=facts.node if facts else (seen.node or ""),
+        owner=seen.owner or "",
+    )
+    if old is not None:
+        same = (old.spec, old.labels, old.annotations, old.gates) == (
+            new.spec,
+            new.labels,
+            new.annotations,
+            new.gates,
+        )
+        new = replace(
+            new,
+            attempts=old.attempts,
+            backoff_us=old.backoff_us,
+            command=old.command,
+            diagnosis=old.diagnosis,
+            parked=old.parked and same,
+        )
+    store_pod(trial, old, new)

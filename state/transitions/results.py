@@ -1,0 +1,67 @@
+"""A command ended: the sink, or what it found, says how. The first end of a command counts, later ones are dropped."""
+
+from msgspec.structs import replace
+
+from state.model.diagnoses import Code, Diagnosis
+from state.model.facts import merge_facts, remove_pod, store_pod
+from state.model.limits import BACKOFF_DOUBLINGS_MAX
+from state.model.rows import OpenCommand, Pod
+from state.model.seen import CommandEnded
+from state.model.trial import Trial
+
+
+def on_command_ended(trial: Trial, seen: CommandEnded) -> None:
+    """Ends the command; what the pod held by it is kept, or freed exactly once."""
+    state = trial.state
+    command = state.commands.get(seen.command_id)
+    if command is None:
+        return
+    trial.put("commands", seen.command_id, None)
+    trial.ended.append(seen.command_id)
+    for key in sorted(state.tables["evictions"]):
+        if state.tables["evictions"][key].command == seen.command_id:
+            trial.put("evictions", key, None)
+    pod = state.pods.get(command.uid)
+    if pod is None:
+        return
+    if pod.command == seen.command_id:
+        store_pod(trial, pod, replace(pod, command=""))
+        pod = state.pods[pod.uid]
+    if seen.outcome == "Stale" and (seen.found is None or seen.found.uid != pod.uid):
+        remove_pod(trial, pod, pod.rv)
+        return
+    if seen.found is not None and seen.found.uid == pod.uid:
+        store_pod(trial, pod, merge_facts(pod, seen.found))
+        pod = state.pods[pod.uid]
+    if command.kind == "BindPod":
+        _end_bind(trial, seen, command, pod)
+
+
+def _end_bind(trial: Trial, seen: CommandEnded, command: OpenCommand, pod: Pod) -> None:
+    if seen.outcome == "Applied":
+        store_pod(
+            trial, pod, replace(pod, assumed="", node=pod.node or command.node, diagnosis=None)
+        )
+        return
+    if pod.node:
+        return  # bound after all: reality wins, there is nothing to give back
+    freed = replace(pod, allocations=(), assumed="", parked=False)
+    if seen.outcome == "Refused":
+        freed = _backed_off(trial, seen, freed)
+    store_pod(trial, pod, freed)
+
+
+def _backed_off(trial: Trial, seen: CommandEnded, pod: Pod) -> Pod:
+    policy = trial.state.policy
+    assert policy is not None
+    doublings = min(pod.attempts, BACKOFF_DOUBLINGS_MAX)
+    wait_us = min(policy.backoff.initial << doublings, policy.backoff.max)
+    until_us = trial.now_us + wait_us
+    diagnosis = Diagnosis(
+        code=Code.BACKING_OFF,
+        details={"attempts": pod.attempts + 1, "status": seen.status, "until_us": until_us},
+        message=f"the API server refused the bind ({seen.status}): {seen.message}",
+    )
+    return replace(
+        pod, attempts=pod.attempts + 1, backoff_us=until_us, diagnosis=diagnosis, parked=True
+    )

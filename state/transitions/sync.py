@@ -1,0 +1,150 @@
+"""Lists: a resource is listed anew, what the list did not name is gone; and messages that could not be taken in."""
+
+from msgspec.structs import replace
+
+from state.model.facts import remove_object, remove_pod
+from state.model.limits import EPOCHS_KEPT, RESOURCES
+from state.model.lists import bury
+from state.model.rows import Named, OpenList, Sync
+from state.model.seen import KindAbsent, MessageRejected, StillThere, SyncFinished, SyncStarted
+from state.model.trial import Trial
+
+
+def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
+    """Opens a list. One below the newest finished one means that history was reset: its objects win."""
+    known = trial.state.syncs.get(seen.resource, Sync())
+    if (
+        seen.resource not in RESOURCES
+        or seen.epoch in trial.state.lists
+        or seen.epoch in known.epochs
+    ):
+        return
+    listing = OpenList(
+        cold=seen.cold,
+        list_rv=seen.list_rv,
+        producer=seen.producer,
+        resource=seen.resource,
+        sequence=trial.sequence,
+        reset=seen.list_rv < known.list_rv,
+    )
+    trial.put("lists", seen.epoch, listing)
+
+
+def on_still_there(trial: Trial, seen: StillThere) -> None:
+    """An unchanged object of an open list; one that we don't know means that we missed something: ask for a resync."""
+    listing = trial.state.lists.get(seen.epoch)
+    if listing is None:
+        return
+    trial.named.setdefault(seen.epoch, {})[seen.uid] = None
+    if not _knows(trial, seen.resource, seen.uid):
+        ask_resync(trial, seen.resource)
+
+
+def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
+    """Closes a list: objects that it did not name, and that are not newer, are gone; so are their late news' tombstones."""
+    state = trial.state
+    listing = state.lists.get(seen.epoch)
+    if listing is None:
+        return
+    prefix = f"{seen.epoch}#"
+    chunks = sorted(key for key in state.tables["named"] if key.startswith(prefix))
+    named = dict(trial.named.pop(seen.epoch, {}))
+    for key in chunks:
+        row = state.tables["named"][key]
+        assert isinstance(row, Named)
+        named.update(dict.fromkeys(row.uids))
+        trial.put("named", key, None)
+    for uid, rv in _objects(trial, seen.resource):
+        if uid not in named and (listing.reset or rv <= seen.list_rv):
+            _remove(trial, seen.resource, uid, max(rv, seen.list_rv))
+    _forget_tombstones(trial, seen.resource, seen.list_rv)
+    _close(trial, seen.resource, seen.epoch, listing.sequence)
+    old = state.syncs.get(seen.resource, Sync())
+    list_rv = seen.list_rv if listing.reset else max(old.list_rv, seen.list_rv)
+    epochs = (*old.epochs, seen.epoch)[-EPOCHS_KEPT:]
+    trial.put(
+        "syncs",
+        seen.resource,
+        replace(old, absent=False, epochs=epochs, list_rv=list_rv, synced=True),
+    )
+    trial.wake = True
+
+
+def on_kind_absent(trial: Trial, seen: KindAbsent) -> None:
+    """The resource's CRD is missing: it counts as listed, and empty."""
+    if seen.resource not in RESOURCES:
+        return
+    for uid, rv in _objects(trial, seen.resource):
+        _remove(trial, seen.resource, uid, rv)
+    for epoch in sorted(trial.state.lists):
+        if trial.state.lists[epoch].resource == seen.resource:
+            trial.put("lists", epoch, None)
+    old = trial.state.syncs.get(seen.resource, Sync())
+    if not (old.absent and old.synced):
+        trial.put("syncs", seen.resource, replace(old, absent=True, synced=True))
+        trial.wake = True
+
+
+def on_message_rejected(trial: Trial, seen: MessageRejected) -> None:
+    """A message was dead-lettered: what it said must be listed again."""
+    for resource, (_, _, topic) in RESOURCES.items():
+        if topic == seen.topic:
+            ask_resync(trial, resource)
+
+
+def ask_resync(trial: Trial, resource: str) -> None:
+    """Asks the informers to list `resource` anew, once a record."""
+    request = f"ResyncRequested {resource}"
+    if request not in trial.requests:
+        trial.requests.append(request)
+
+
+def _knows(trial: Trial, resource: str, uid: str) -> bool:
+    table = RESOURCES.get(resource, ("",))[0]
+    rows = trial.state.tables.get(table, {})
+    if uid in rows or uid in trial.state.tables["tombstones"]:
+        return True
+    return table not in ("pods", "podgroups", "quotas") and any(
+        row.uid == uid for row in rows.values()
+    )
+
+
+def _objects(trial: Trial, resource: str) -> list[tuple[str, int]]:
+    """(uid, rv) of the rows of a resource, sorted by key."""
+    table, origin, _ = RESOURCES[resource]
+    rows = trial.state.tables[table]
+    return [
+        (rows[key].uid, rows[key].rv)
+        for key in sorted(rows)
+        if not origin
+        or origin == getattr(rows[key], "group", None)
+        or origin == getattr(rows[key], "source", None)
+    ]
+
+
+def _remove(trial: Trial, resource: str, uid: str, rv: int) -> None:
+    table = RESOURCES[resource][0]
+    if table == "pods":
+        remove_pod(trial, trial.state.pods[uid], rv)
+    else:
+        remove_object(trial, table, uid)
+        bury(trial, resource, uid, rv)
+
+
+def _forget_tombstones(trial: Trial, resource: str, list_rv: int) -> None:
+    tombstones = trial.state.tables["tombstones"]
+    old = [uid for uid, row in tombstones.items() if row.resource == resource and row.rv < list_rv]
+    for uid in sorted(old):
+        trial.put("tombstones", uid, None)
+
+
+def _close(trial: Trial, resource: str, epoch: str, sequence: int) -> None:
+    """Closes the list and those of the same resource that were opened before it: whoever began them has gone."""
+    for other in sorted(trial.state.lists):
+        listing = trial.state.lists[other]
+        if other == epoch or (listing.resource == resource and listing.sequence < sequence):
+            for key in sorted(
+                key for key in trial.state.tables["named"] if key.startswith(f"{other}#")
+            ):
+                trial.put("named", key, None)
+            trial.put("lists", other, None)
