@@ -66,7 +66,10 @@ def gang_misfit(
     return Diagnosis(
         code=misfit_code(misfit),
         details={name: details[name] for name in sorted(details)},
-        message=f"{placeable} of {needed} members that gang {gang} still needs can be placed; for the next one {misfit_text(misfit)}",
+        message=(
+            f"{placeable} of {needed} members that gang {gang} still needs can be placed; "
+            f"for the next one {misfit_text(misfit)}"
+        ),
     )
 
 

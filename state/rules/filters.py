@@ -1,4 +1,4 @@
-"""Which nodes a pod class may ever use: node selector, required node affinity, cordons and taints (as Kubernetes 1.37)."""
+"""Which nodes a pod class may ever use: node selector, required node affinity, cordons, taints (Kubernetes 1.37)."""
 
 from state.model.podclass import PodClass, Requirement, SpecSeen, Term, Toleration
 from state.model.rows import Node

@@ -41,7 +41,7 @@ def on_still_there(trial: Trial, seen: StillThere) -> None:
 
 
 def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
-    """Closes a list: objects that it did not name, and that are not newer, are gone; so are their late news' tombstones."""
+    """Closes a list: objects that it did not name, and that are not newer, are gone."""
     state = trial.state
     listing = state.lists.get(seen.epoch)
     if listing is None:
