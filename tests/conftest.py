@@ -15,6 +15,11 @@ SERVICES = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite` writes the expectations of scenarios anew."""
+    parser.addoption("--rewrite", action="store_true", help="write scenario expectations anew")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, all tests that share services go to one, which starts each once."""
     for item in items:

@@ -39,7 +39,9 @@ def controlplane() -> Path:
 def kafka_jars() -> Path:
     """The folder that holds the broker's jars once built. Raises Missing without Java."""
     if shutil.which("java") is None:
-        raise Missing("Java 17 or newer is missing (Debian: apt-get install openjdk-17-jre-headless)")
+        raise Missing(
+            "Java 17 or newer is missing (Debian: apt-get install openjdk-17-jre-headless)"
+        )
     return cache_directory() / "kafka" / _key((POM,)) / "lib"
 
 
@@ -57,7 +59,16 @@ def build_controlplane() -> Path:
     flags = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     ldflags = " ".join(["-s", "-w", *(f"-X {stamp}.{key}={value}" for key, value in flags.items())])
     _run(
-        ["go", "build", "-trimpath", "-buildvcs=false", f"-ldflags={ldflags}", "-o", str(unfinished), "."],
+        [
+            "go",
+            "build",
+            "-trimpath",
+            "-buildvcs=false",
+            f"-ldflags={ldflags}",
+            "-o",
+            str(unfinished),
+            ".",
+        ],
         cwd=HERE / "controlplane",
         environment={"CGO_ENABLED": "0"},
     )
@@ -100,7 +111,9 @@ def _go_version() -> str:
         ["go", "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True
     ).stdout.strip()
     numbers = re.match(r"go(\d+)\.(\d+)", version)
-    if numbers is None or tuple(map(int, numbers.groups())) < tuple(map(int, _go_wanted().split("."))):
+    if numbers is None or tuple(map(int, numbers.groups())) < tuple(
+        map(int, _go_wanted().split("."))
+    ):
         raise Missing(f"Go {_go_wanted()} or newer is missing, {version} is here (see go.dev/dl)")
     return version
 

@@ -91,6 +91,7 @@ class ControlPlane(Cluster):
         self.directory = directory
         etcd_port, peer_port, api_port, controllers_port = free_ports(4)
         self.server = f"https://127.0.0.1:{api_port}"
+        self._certificate = directory / "pki" / "apiserver.crt"  # signs itself
         self._make_keys()
         self._make_tokens()
         for user in USERS:
@@ -136,6 +137,8 @@ class ControlPlane(Cluster):
 
     def _ready(self) -> bool:
         """`/readyz` says ok and the first namespace, which is made after that, is there."""
+        if not self._certificate.exists():
+            return False  # the API server makes it as it starts
         try:
             api = self.api()
             api.get("/readyz")
@@ -157,8 +160,7 @@ class ControlPlane(Cluster):
         (self.directory / "tokens.csv").write_text("".join(rows))
 
     def _config(self, user: str) -> Object:
-        certificate = self.directory / "pki" / "apiserver.crt"  # signs itself
-        cluster = {"server": self.server, "certificate-authority": str(certificate)}
+        cluster = {"server": self.server, "certificate-authority": str(self._certificate)}
         return {
             "apiVersion": "v1",
             "kind": "Config",

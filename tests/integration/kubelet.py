@@ -21,6 +21,8 @@ PODS = "/api/v1/pods"
 WITH_NODE = "spec.nodeName!="
 IN_FLIGHT = 16
 RETRY_SECONDS = 0.2
+HELD_POLL_SECONDS = 0.02
+TLS_CLOSE_SECONDS = 0.25  # connections close behind the session's back; aiohttp advises this wait
 LIST_AGAIN = (404, 410)
 WATCH_LINE_BYTES_MAX = 4 * 1024 * 1024
 
@@ -46,7 +48,8 @@ class Kubelet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop is not None and self._main is not None
+        assert self._loop is not None
+        assert self._main is not None
         self._loop.call_soon_threadsafe(self._main.cancel)
         self._thread.join()
 
@@ -73,6 +76,7 @@ class Kubelet:
                 await self._follow(session)
         except asyncio.CancelledError:
             pass  # the way out: `__exit__` asked for it
+        await asyncio.sleep(TLS_CLOSE_SECONDS)
 
     async def _follow(self, session: aiohttp.ClientSession) -> None:
         """List, then watch; again from the list whenever the watch cannot go on."""
@@ -81,8 +85,8 @@ class Kubelet:
             while True:
                 try:
                     async for pod in self._pods(session):
-                        while not self._moving.is_set():
-                            await asyncio.sleep(RETRY_SECONDS / 10)
+                        while not self._moving.is_set():  # noqa: ASYNC110 - set in another thread
+                            await asyncio.sleep(HELD_POLL_SECONDS)
                         tasks.create_task(self._serve(session, limit, pod))
                 except (aiohttp.ClientError, ConnectionError, TimeoutError):
                     await asyncio.sleep(RETRY_SECONDS)

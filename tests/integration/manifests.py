@@ -58,7 +58,12 @@ def pod(
         "labels": dict(labels or {}),
         "annotations": dict(annotations or {}),
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(requests, **spec)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": pod_spec(requests, **spec),
+    }
 
 
 def deployment(
@@ -74,7 +79,10 @@ def deployment(
     """A Deployment; labels and annotations go to its pods."""
     selector = {"app": name}
     template = {
-        "metadata": {"labels": {**selector, **(labels or {})}, "annotations": dict(annotations or {})},
+        "metadata": {
+            "labels": {**selector, **(labels or {})},
+            "annotations": dict(annotations or {}),
+        },
         "spec": pod_spec(requests, **spec),
     }
     return {

@@ -89,7 +89,9 @@ class Service:
                 raise ServiceFailed(f"{self.log.stem} ended early:\n{self.log_tail()}")
             if time.monotonic() > give_up:
                 self.kill()
-                raise ServiceFailed(f"{self.log.stem}: not ready in {seconds_max} s:\n{self.log_tail()}")
+                raise ServiceFailed(
+                    f"{self.log.stem}: not ready in {seconds_max} s:\n{self.log_tail()}"
+                )
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:

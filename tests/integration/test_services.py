@@ -125,14 +125,17 @@ def test_users_have_no_rights_until_given_some(cluster: Cluster, api: Api, names
     with pytest.raises(ApiError) as refusal:
         reader.pods(namespace)
     assert refusal.value.status == 403
-    binding = {
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    rbac = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
         "metadata": {"name": "reader", "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": namespace}],
     }
-    api.create(binding)
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": namespace}
+    api.create(
+        {**rbac, "kind": "Role", "rules": rules},
+        {**rbac, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]},
+    )
 
     def listed() -> bool:
         try:
