@@ -84,9 +84,9 @@ class Engine:
         """
         sequencer = Sequencer(self._policy, observations_max=self._observations_max)
         decider, decisions = self.refold()
-        for _, value in self._entries(JOURNAL):
+        for _, value in self.entries(JOURNAL):
             sequencer.on_journal(value)
-        for offset, value in self._entries(DECISIONS):
+        for offset, value in self.entries(DECISIONS):
             sequencer.on_decision(value)
             decider.on_decision(offset, value)
         if decider.decisions.sequence != decider.sequence or decider.unpublished():
@@ -101,7 +101,7 @@ class Engine:
     def refold(self) -> tuple[Decider, list[Decision]]:
         """A fresh decider that has folded the journal from its start, and what it decided."""
         decider = Decider(State())
-        decisions = [decider.on_journal(offset, value) for offset, value in self._entries(JOURNAL)]
+        decisions = [decider.on_journal(offset, value) for offset, value in self.entries(JOURNAL)]
         return decider, [decision for decision in decisions if decision is not None]
 
     def close(self) -> None:
@@ -109,9 +109,10 @@ class Engine:
         self._reader.close()
         self._writer.close()
 
-    def _entries(self, topic: str) -> list[tuple[int, bytes]]:
+    def entries(self, topic: str, first: int = 0) -> list[tuple[int, bytes]]:
+        """Offset and value of every entry of a topic, from offset `first` on."""
         entries: list[tuple[int, bytes]] = []
-        offset = self._reader.start_offset(topic)
+        offset = max(first, self._reader.start_offset(topic))
         while offset < self._reader.end_offset(topic):
             for record in self._reader.read(topic, offset, _READ_LIMIT):
                 entries.append((record.offset, record.value or b""))

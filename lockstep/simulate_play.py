@@ -9,8 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from state.report import report
-
 from lockstep.simulate_documents import Document
 from lockstep.simulate_engine import Engine
 from lockstep.simulate_sink import SimulatedSink
@@ -24,6 +22,7 @@ from schemas.observations import CommandEnded, EvictRequested, Observed, PolicyC
 from schemas.policy import policy_change
 from schemas.topics import ADMIN, RESULTS
 from state.model.decision import Command
+from state.report import report
 
 #: 2026-01-01T00:00:00Z in microseconds since 1970.
 START_US: Final = 1_767_225_600_000_000
@@ -50,7 +49,7 @@ class Play:
         self,
         url: str,
         policy: dict[str, Any] | None = None,
-        on_settled: Callable[[], None] = lambda: None,
+        on_settled: Callable[[Engine], None] = lambda _engine: None,
     ) -> None:
         self.cluster = Cluster(START_US)
         self.informers = Informers(self.cluster)
@@ -158,7 +157,7 @@ class Play:
             ends = self.sink.act()
             self._deliver(ends)
             if decision is None and not ends and not self.engine.sequencer.backlog:
-                self._on_settled()
+                self._on_settled(self.engine)
                 return
         raise Fatal(
             f"no rest after {RECORDS_MAX} records at one moment; the last one is"
@@ -223,18 +222,23 @@ class Play:
 
     def _report(self) -> None:
         self._reported = True
-        moment = datetime.fromtimestamp(self.cluster.now_us // 1_000_000, tz=UTC)
-        fraction = f"{self.cluster.now_us % 1_000_000:06d}".rstrip("0")
-        self.reports.append(
-            {
-                "step": self._step,
-                "sequence": self.engine.sequence,
-                "digest": self.engine.digest,
-                "time": f"{moment:%Y-%m-%dT%H:%M:%S}{'.' + fraction if fraction else ''}Z",
-                **report(self.engine.state),
-                "commands": [_row(command) for command in sorted(self._commands, key=_order)],
-            }
-        )
+        rows = report(self.engine.state)
+        for quota in rows["quotas"]:
+            del quota["namespace"]  # a quota's name is its identity
+        head = {
+            "step": self._step,
+            "sequence": self.engine.sequence,
+            "digest": self.engine.digest,
+            "time": _moment(self.cluster.now_us),
+        }
+        commands = [_row(command) for command in sorted(self._commands, key=_order)]
+        self.reports.append({**head, **rows, "commands": commands})
+
+
+def _moment(us: int) -> str:
+    whole = datetime.fromtimestamp(us // 1_000_000, tz=UTC)
+    fraction = f".{us % 1_000_000:06d}".rstrip("0").rstrip(".")
+    return f"{whole:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def _items(raw: dict[str, Any]) -> list[dict[str, Any]]:
