@@ -110,10 +110,11 @@ class Informer:
 
     async def _sync(self) -> None:
         """Publish the whole list, and go on from its version."""
-        self._wanted.clear()
+        self._version = None
         page = await self._client.list_page(self.resource, self._pace.page_objects, "")
         list_version, token = _list_version(page), _continue_token(page)
         list_rv, epoch = int(list_version), secrets.token_hex(8)
+        self._wanted.clear()
         await self._publish(
             [
                 SyncStarted(
@@ -223,10 +224,10 @@ class Informer:
         self._event(logging.ERROR, "object_rejected", reason=error.reason, detail=error.detail)
 
     async def _report_absent(self, error: UnknownKind) -> None:
-        """Say once that the kind is not there; what was published of it is then gone with it."""
-        self._wanted.clear()
+        """Say that the kind is not there: once, and to whoever asks for a resync."""
         self._version = None
-        if not self._absent:
+        if not self._absent or self._wanted.is_set():
+            self._wanted.clear()
             self._event(logging.INFO, "kind_absent", error=str(error))
             await self._publish([KindAbsent(resource=self.resource, producer=self._producer)])
             self._absent = True

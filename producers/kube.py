@@ -23,11 +23,11 @@ VERSIONS: Final[dict[str, str]] = {
 }
 
 
-class Expired(LockstepError):  # noqa: N818  (errors are named for what the caller does next)
+class Expired(LockstepError):
     """The version (or the page) that was asked for is no longer kept: list anew."""
 
 
-class UnknownKind(LockstepError):  # noqa: N818  (see above)
+class UnknownKind(LockstepError):
     """The API server does not know the resource: its CRD is missing."""
 
 

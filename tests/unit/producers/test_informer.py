@@ -1,0 +1,605 @@
+"""Informers against an API server in memory: syncs, resumes, gaps, resets, missing kinds, failures."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from producers.informer import Informer, Informers, Pace
+from producers.kube import Expired, UnknownKind
+from schemas.errors import Unavailable
+from schemas.observations import (
+    KindAbsent,
+    NodeObserved,
+    ObjectGone,
+    Observed,
+    StillThere,
+    SyncFinished,
+    SyncStarted,
+)
+
+FAST = Pace(page_objects=2, retry_s_min=0.0005, retry_s_max=0.002, absent_s=0.002)
+GIVE_UP_S = 10
+
+
+class Server:
+    """One resource of an API server: its objects, its history of events, and what goes wrong with it."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.events: list[tuple[int, dict[str, Any]]] = []
+        self.oldest = 0  # versions below are compacted
+        self.absent = False
+        self.failures: list[Exception] = []
+        self.lists = 0
+        self.watched_from: list[str] = []
+        self.on_page: Callable[[int], None] = lambda _page: None
+        self._changed = asyncio.Event()
+        self._watches = 0
+
+    def put(self, name: str, **fields: Any) -> None:
+        """Create or change a node; any keyword is a label, `cpu` its allocatable."""
+        kind = "MODIFIED" if name in self.objects else "ADDED"
+        self.version += 1
+        cpu = fields.pop("cpu", "1")
+        raw = {
+            "metadata": {
+                "uid": f"uid-{name}",
+                "name": name,
+                "resourceVersion": str(self.version),
+                "labels": fields,
+            },
+            "status": {"allocatable": {"cpu": cpu}, "heartbeat": self.version},
+        }
+        self.objects[name] = raw
+        self._tell(kind, raw)
+
+    def touch(self, name: str) -> None:
+        """A change that no observation shows: a new version only."""
+        raw = self.objects[name]
+        self.put(name, **raw["metadata"]["labels"], cpu=raw["status"]["allocatable"]["cpu"])
+
+    def delete(self, name: str) -> None:
+        """Delete a node; the deletion has a version of its own."""
+        self.version += 1
+        raw = self.objects.pop(name)
+        metadata = raw["metadata"] | {"resourceVersion": str(self.version)}
+        self._tell("DELETED", raw | {"metadata": metadata})
+
+    def bookmark(self) -> None:
+        """Something else changed: only the version moves on."""
+        self.version += 1
+        raw = {"metadata": {"resourceVersion": str(self.version)}}
+        self._tell("BOOKMARK", raw)
+
+    def tell(self, event: dict[str, Any]) -> None:
+        """Send any event at the present version."""
+        self.events.append((self.version, event))
+        self._changed.set()
+
+    def compact(self) -> None:
+        """Forget the history up to now."""
+        self.oldest = self.version
+
+    def hang_up(self) -> None:
+        """Close every watch with a plain end."""
+        self._watches += 1
+        self._changed.set()
+
+    def _tell(self, kind: str, raw: dict[str, Any]) -> None:
+        self.tell({"type": kind, "object": raw})
+
+    def _may_fail(self) -> None:
+        if self.absent:
+            raise UnknownKind("nodes: HTTP 404")
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
+        """A page of the objects by name; the token holds version and start."""
+        self._may_fail()
+        version, _, start = (continue_ or f"{self.version}/0").partition("/")
+        if not continue_ and limit > 1:
+            self.lists += 1
+        if int(version) < self.oldest:
+            raise Expired("nodes: HTTP 410: the continue token is too old")
+        self.on_page(int(start))
+        names = sorted(self.objects)[int(start) :]
+        metadata = {"resourceVersion": version}
+        if len(names) > limit:
+            metadata["continue"] = f"{version}/{int(start) + limit}"
+        return {"metadata": metadata, "items": [self.objects[name] for name in names[:limit]]}
+
+    async def watch(
+        self, resource: str, version: str
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Events after `version`, until hung up."""
+        self._may_fail()
+        self.watched_from.append(version)
+        if int(version) < self.oldest:
+            raise Expired("nodes: HTTP 410: too old resource version")
+        mine, sent = self._watches, 0
+        while mine == self._watches:
+            later = self.events[sent:]
+            sent = len(self.events)
+            if burst := [event for at, event in later if at > int(version)]:
+                yield burst
+            self._changed.clear()
+            if sent == len(self.events) and mine == self._watches:
+                await self._changed.wait()
+
+
+class Log:
+    """A publisher that remembers, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observed] = []
+        self.calls: list[list[Observed]] = []
+        self.failures = 0
+
+    async def publish(self, topic: str, observations: Sequence[Observed]) -> None:
+        """Take the observations in; they stand in the log even if the call fails afterwards."""
+        assert topic == "nodes"
+        self.observations += observations
+        self.calls.append(list(observations))
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("the log does not answer")
+
+    def take(self) -> list[Observed]:
+        """What was published since the last call."""
+        taken, self.observations = self.observations, []
+        return taken
+
+
+Scene = Callable[[Server, Log, Informer], Awaitable[None]]
+
+
+def play(scene: Scene) -> None:
+    """Run a scene beside an informer of nodes, within a time limit."""
+
+    async def stage() -> None:
+        server, log = Server(), Log()
+        informer = Informer("nodes", server, log, producer="me", pace=FAST)
+        running = asyncio.create_task(informer.run())
+        try:
+            async with asyncio.timeout(GIVE_UP_S):
+                await scene(server, log, informer)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert running.cancelled(), running.exception()
+
+    asyncio.run(stage())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds; the scene's time limit bounds it."""
+    while not condition():  # noqa: ASYNC110  (the condition is about plain state, not an event)
+        await asyncio.sleep(0.001)
+
+
+async def synced(log: Log) -> list[Observed]:
+    """What was published up to the end of the next sync."""
+    await until(lambda: any(isinstance(item, SyncFinished) for item in log.observations))
+    return log.take()
+
+
+async def quiet(server: Server, log: Log) -> list[Observed]:
+    """What was published up to a fresh node that serves as the end mark, without it."""
+    server.put("zz-mark", mark=str(server.version))
+    version = server.version
+    await until(
+        lambda: (
+            any(getattr(item, "rv", 0) == version for item in log.observations)
+            or any(
+                isinstance(item, SyncFinished) and item.list_rv == version
+                for item in log.observations
+            )
+        )
+    )
+    return [item for item in log.take() if getattr(item, "name", "") != "zz-mark"]
+
+
+def said(observations: Sequence[Observed]) -> list[tuple[str, str]]:
+    """Kind and object of each observation, for reading."""
+    return [
+        (type(item).__name__, getattr(item, "name", "") or getattr(item, "uid", ""))
+        for item in observations
+    ]
+
+
+def test_the_first_sync_is_cold_paged_and_of_one_epoch() -> None:
+    """Start with the list's version, every object of every page, then the finish, in this order."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abcde":
+            server.put(name)
+        first = await synced(log)
+        started, *objects, finished = first
+        assert isinstance(started, SyncStarted)
+        assert isinstance(finished, SyncFinished)
+        assert ("nodes", "me", 15, True) == (
+            started.resource,
+            started.producer,
+            started.list_rv,
+            started.cold,
+        )
+        assert (started.epoch, 15) == (finished.epoch, finished.list_rv)
+        assert [("NodeObserved", name) for name in "abcde"] == said(objects)
+        assert {started.epoch} == {item.epoch for item in objects}  # type: ignore[attr-defined]
+        assert [1, 2, 2, 1, 1] == [len(call) for call in log.calls]
+
+    play(scene)
+
+
+def test_a_change_is_published_and_a_heartbeat_is_not() -> None:
+    """Only a changed projection is published, without an epoch; deletions carry their version."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        server.touch("a")
+        server.put("a", zone="z")
+        server.touch("a")
+        server.put("b")
+        server.delete("b")
+        deleted_rv = server.version
+        found = await quiet(server, log)
+        assert [("NodeObserved", "a"), ("NodeObserved", "b"), ("ObjectGone", "b")] == said(found)
+        assert isinstance(found[0], NodeObserved)
+        assert (None, {"zone": "z"}) == (found[0].epoch, found[0].labels)
+        assert found[2] == ObjectGone(resource="nodes", uid="uid-b", rv=deleted_rv, name="b")
+
+    play(scene)
+
+
+def test_duplicate_events_publish_nothing_again() -> None:
+    """An event that comes twice, or again after a resume, changes nothing."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        server.put("a", zone="z")
+        again = {"type": "MODIFIED", "object": server.objects["a"]}
+        server.tell(again)
+        server.tell(again)
+        assert [("NodeObserved", "a")] == said(await quiet(server, log))
+
+    play(scene)
+
+
+def test_a_change_and_its_way_back_are_both_published() -> None:
+    """Within one burst each change counts against the one before, not against the burst's start."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a", zone="x")
+        await synced(log)
+        server.put("a", zone="y")
+        server.put("a", zone="x")
+        found = await quiet(server, log)
+        assert ["y", "x"] == [item.labels["zone"] for item in found]  # type: ignore[attr-defined]
+
+    play(scene)
+
+
+def test_a_lost_watch_is_resumed_where_it_was() -> None:
+    """After a plain end nothing is listed anew and nothing between is missed."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        server.put("b")
+        await quiet(server, log)
+        version = server.version
+        server.hang_up()
+        server.put("c")
+        server.delete("b")
+        assert [("NodeObserved", "c"), ("ObjectGone", "b")] == said(await quiet(server, log))
+        assert (1, str(version)) == (server.lists, server.watched_from[1])
+
+    play(scene)
+
+
+def test_a_bookmark_moves_the_version_from_which_a_watch_is_resumed() -> None:
+    """A quiet resource survives compaction: its bookmark is newer."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        await until(lambda: len(server.watched_from) == 1)
+        server.bookmark()
+        await asyncio.sleep(0.01)
+        server.compact()
+        server.hang_up()
+        await until(lambda: len(server.watched_from) > 1)
+        assert [str(server.version)] == server.watched_from[1:2]
+        assert (1, []) == (server.lists, await quiet(server, log))
+
+    play(scene)
+
+
+def test_an_expired_version_starts_a_new_sync_with_deletes_in_the_gap() -> None:
+    """After 410 unchanged objects are only named, changed ones published, lost ones not named."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abc":
+            server.put(name)
+        first = await synced(log)
+        server.events.clear()  # these changes are never told
+        server._watches += 1
+        server.objects.pop("b")
+        server.put("c", zone="z")
+        server.put("d")
+        server.touch("a")
+        server.compact()
+        server.events.clear()
+        server.hang_up()
+        started, *objects, finished = await synced(log)
+        assert [("StillThere", "uid-a"), ("NodeObserved", "c"), ("NodeObserved", "d")] == said(
+            objects
+        )
+        assert isinstance(started, SyncStarted)
+        assert isinstance(first[0], SyncStarted)
+        assert started.epoch != first[0].epoch
+        assert (False, server.version) == (started.cold, finished.list_rv)  # type: ignore[attr-defined]
+        assert objects[0] == StillThere(
+            resource="nodes", epoch=started.epoch, uid="uid-a", rv=server.version
+        )
+
+    play(scene)
+
+
+def test_a_list_that_expires_in_the_middle_is_never_finished() -> None:
+    """A new epoch lists everything again; the broken one has no finish, and the new one is cold too."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abcd":
+            server.put(name)
+
+        def expire(start: int) -> None:
+            if start == 2:
+                server.on_page = lambda _start: None
+                raise Expired("nodes: HTTP 410: the continue token is too old")
+
+        server.on_page = expire
+        found = await synced(log)
+        starts = [item for item in found if isinstance(item, SyncStarted)]
+        finishes = [item for item in found if isinstance(item, SyncFinished)]
+        assert [True, True] == [item.cold for item in starts]
+        assert [starts[1].epoch] == [item.epoch for item in finishes]
+        again = found[found.index(starts[1]) :]
+        assert [
+            ("StillThere", "uid-a"),
+            ("StillThere", "uid-b"),
+            ("NodeObserved", "c"),
+            ("NodeObserved", "d"),
+        ] == said(again[1:-1])
+
+    play(scene)
+
+
+def test_pages_of_different_versions_are_not_taken_for_one_list() -> None:
+    """A continue token that was answered from another version starts a new list."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abc":
+            server.put(name)
+        real = server.list_page
+
+        async def drifting(resource: str, limit: int, continue_: str) -> dict[str, Any]:
+            page = await real(resource, limit, continue_)
+            if continue_:
+                server.list_page = real  # type: ignore[method-assign]
+                page["metadata"]["resourceVersion"] = "99"
+            return page
+
+        server.list_page = drifting  # type: ignore[method-assign]
+        found = await synced(log)
+        assert (2, 1) == (
+            sum(isinstance(item, SyncStarted) for item in found),
+            sum(isinstance(item, SyncFinished) for item in found),
+        )
+
+    play(scene)
+
+
+def test_a_missing_kind_is_reported_once_and_picked_up_when_it_appears() -> None:
+    """404 on a list is KindAbsent; when the CRD comes, a cold sync follows; when it goes, again."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        absent = KindAbsent(resource="nodes", producer="me")
+        server.absent = True
+        await until(lambda: absent in log.observations)
+        await asyncio.sleep(0.02)
+        assert [absent] == log.take()
+        server.put("a")
+        server.absent = False
+        started, *objects, _ = await synced(log)
+        assert isinstance(started, SyncStarted)
+        assert (True, [("NodeObserved", "a")]) == (started.cold, said(objects))
+        server.absent = True
+        server.hang_up()
+        await until(lambda: absent in log.observations)
+        log.take()
+        server.absent = False
+        started, *objects, _ = await synced(log)
+        assert [("NodeObserved", "a")] == said(objects)
+
+    play(scene)
+
+
+def test_a_requested_resync_lists_again_without_losing_a_change() -> None:
+    """The core asks: everything is named in a new epoch, and the watch goes on after it."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        informer.resync()
+        _, *objects, _ = await synced(log)
+        assert [("StillThere", "uid-a")] == said(objects)
+        server.put("b")
+        assert [("NodeObserved", "b")] == said(await quiet(server, log))
+
+    play(scene)
+
+
+def test_a_requested_resync_that_breaks_off_is_done_again() -> None:
+    """An unfinished sync is never taken for the one that was asked for."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abc":
+            server.put(name)
+        await synced(log)
+
+        def fail(start: int) -> None:
+            if start == 2:
+                server.on_page = lambda _start: None
+                raise Unavailable("connection reset")
+
+        server.on_page = fail
+        informer.resync()
+        found = await synced(log)
+        starts = [item for item in found if isinstance(item, SyncStarted)]
+        assert 2 == len(starts)
+        assert starts[1].epoch == found[-1].epoch  # type: ignore[attr-defined]
+
+    play(scene)
+
+
+def test_a_requested_resync_of_a_missing_kind_says_again_that_it_is_missing() -> None:
+    """Who asks gets an answer."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.absent = True
+        await until(lambda: len(log.observations) == 1)
+        informer.resync()
+        await until(lambda: len(log.observations) == 2)
+        assert [("KindAbsent", ""), ("KindAbsent", "")] == said(log.take())
+
+    play(scene)
+
+
+def test_a_history_that_went_back_is_listed_anew() -> None:
+    """After a restore of etcd the version is lower: a watch would stay silent, so there is a sync."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a", zone="old")
+        server.put("a", zone="new")
+        await synced(log)
+        await until(lambda: len(server.watched_from) == 1)
+        server.events.clear()
+        server.version = 10
+        server.put("a", zone="old")
+        server.hang_up()
+        started, *objects, _ = await synced(log)
+        assert isinstance(started, SyncStarted)
+        assert (11, False) == (started.list_rv, started.cold)
+        assert ["old"] == [item.labels["zone"] for item in objects]  # type: ignore[attr-defined]
+
+    play(scene)
+
+
+def test_failures_of_the_api_server_are_tried_again() -> None:
+    """Errors of list and watch pause and repeat; nothing is lost or said twice."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        server.failures = [Unavailable("503"), Unavailable("connection refused")]
+        assert [("NodeObserved", "a")] == said((await synced(log))[1:-1])
+        server.failures = [Unavailable("503"), Unavailable("503"), Unavailable("503")]
+        server.hang_up()
+        server.put("b")
+        assert [("NodeObserved", "b")] == said(await quiet(server, log))
+        assert 1 == server.lists
+
+    play(scene)
+
+
+def test_a_burst_that_the_log_did_not_take_for_sure_is_published_again() -> None:
+    """The same observations come again before any later one: the fold drops what it has seen."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        await synced(log)
+        log.failures = 2
+        server.put("b")
+        await until(lambda: len(log.observations) >= 3)
+        server.put("c")
+        found = await quiet(server, log)
+        assert ["b", "b", "b", "c"] == [name for _, name in said(found)]
+
+    play(scene)
+
+
+def test_the_finish_of_a_sync_never_precedes_its_objects() -> None:
+    """However often the log fails, the finish is published only after all objects were taken."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        for name in "abc":
+            server.put(name)
+        log.failures = 5
+        await synced(log)
+        assert SyncFinished is type(log.calls[-1][0])
+        assert 1 == len(log.calls[-1])
+        named = {getattr(item, "name", "") for call in log.calls[:-1] for item in call}
+        assert {"a", "b", "c"} <= named
+
+    play(scene)
+
+
+def test_an_object_that_cannot_be_observed_is_skipped_but_not_forgotten() -> None:
+    """Garbage is counted; in a list it stays named, so that what the log knows of it stays."""
+
+    async def scene(server: Server, log: Log, informer: Informer) -> None:
+        server.put("a")
+        server.put("b")
+        await synced(log)
+        for name in "ac":
+            server.put(name, cpu="garbage")
+        server.tell({"type": "DELETED", "object": {"metadata": {}}})
+        server.tell({"type": "MODIFIED"})
+        server.put("b", zone="z")
+        assert [("NodeObserved", "b")] == said(await quiet(server, log))
+        assert 4 == informer.rejected
+        informer.resync()
+        found = [item for item in said((await synced(log))[1:-1]) if item[1] != "uid-zz-mark"]
+        assert [("StillThere", "uid-a"), ("StillThere", "uid-b")] == found
+
+    play(scene)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 5, 1000])
+def test_pauses_double_up_to_a_bound_and_are_jittered(failures: int) -> None:
+    """A pause lies between half of the doubled minimum and all of it, never above the maximum."""
+    pace = Pace(retry_s_min=0.25, retry_s_max=8.0)
+    longest = min(8.0, 0.25 * 2**failures) if failures < 1000 else 8.0
+    pauses = [pace.delay_s(failures) for _ in range(200)]
+    assert longest / 2 <= min(pauses) <= max(pauses) <= longest
+    assert len(set(pauses)) > 1
+
+
+def test_all_resources_run_together_and_end_together() -> None:
+    """Each resource has its informer; a fault that none can handle ends them all."""
+
+    class Broken(Server):
+        async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
+            """Namespaces hit a fault of the program."""
+            if resource == "namespaces":
+                raise AssertionError("a fault of the program")
+            return await super().list_page(resource, limit, continue_)
+
+    async def stage() -> None:
+        informers = Informers(
+            Broken(), Log(), producer="me", resources=("nodes", "namespaces"), pace=FAST
+        )
+        informers.resync("nodes")
+        informers.resync("unknown")
+        async with asyncio.timeout(GIVE_UP_S):
+            await informers.run()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(stage())
+    assert ["a fault of the program"] == [str(error) for error in caught.value.exceptions]
