@@ -1,12 +1,14 @@
-"""The best node for a pod class: brings the class's mask and scores up to date by looking only at what changed, and picks.
+"""The best node for a pod class: brings mask and scores up to date by looking only at what changed, and picks.
 
 Reads rows and columns; writes only the class's cache. Called by `state.cycle`.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from state.model.limits import SCALAR_TOUCHES_MAX, SCORE_BLOCK
-from state.model.scores import MISMATCH, NO_NODE, TAINTED, ClassScores
+from state.model.scores import MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
 from state.rules.filters import node_reason
 from state.rules.score import score_node, score_nodes
@@ -29,12 +31,10 @@ def refresh(state: State, scores: ClassScores) -> None:
         scores.resize(columns.capacity)
     respecified = columns.respecified.since(scores.spec_at)
     if respecified is None or scores.spec_at < 0:
-        respecified = list(range(len(columns.names)))
-    for node_ord in dict.fromkeys(respecified):
-        name = columns.names[node_ord]
-        scores.reason[node_ord] = (
-            node_reason(scores.podclass, state.nodes[name]) if name else NO_NODE
-        )
+        _judge_all(state, scores)
+    else:
+        for node_ord in dict.fromkeys(respecified):
+            _judge_one(state, scores, node_ord)
     scores.spec_at = columns.respecified.end
     touched = columns.touched.since(scores.touch_at)
     if touched is None or scores.touch_at < 0 or len(touched) > columns.capacity:
@@ -76,6 +76,23 @@ def most_free(state: State, scores: ClassScores) -> dict[str, dict[str, int]]:
     return found
 
 
+def _judge_all(state: State, scores: ClassScores) -> None:
+    """Reasons of all nodes; a class that selects nothing looks one by one only at cordoned and tainted nodes."""
+    columns = state.columns
+    scores.reason[:] = NO_NODE
+    doubtful: Iterable[int] = range(len(columns.names))
+    if not scores.podclass.selective:
+        scores.reason[columns.open] = MAY
+        doubtful = (~columns.open[: len(columns.names)]).nonzero()[0].tolist()
+    for node_ord in doubtful:
+        _judge_one(state, scores, node_ord)
+
+
+def _judge_one(state: State, scores: ClassScores, node_ord: int) -> None:
+    name = state.columns.names[node_ord]
+    scores.reason[node_ord] = node_reason(scores.podclass, state.nodes[name]) if name else NO_NODE
+
+
 def _score_all(state: State, scores: ClassScores) -> None:
     scores.score[:] = score_nodes(state.columns, scores, slice(None))
     scores.best[:] = scores.score.reshape(-1, SCORE_BLOCK).max(axis=1)
@@ -88,7 +105,8 @@ def _score_one(state: State, scores: ClassScores, node_ord: int) -> None:
 
 
 def _score_some(state: State, scores: ClassScores, touched: list[int]) -> None:
-    ords = np.unique(np.array(touched, dtype=np.int64))
+    once = list(dict.fromkeys(touched))
+    ords = np.array(once, dtype=np.int64)
     scores.score[ords] = score_nodes(state.columns, scores, ords)
-    blocks = np.unique(ords // SCORE_BLOCK)
+    blocks = list(dict.fromkeys([node_ord // SCORE_BLOCK for node_ord in once]))
     scores.best[blocks] = scores.score.reshape(-1, SCORE_BLOCK)[blocks].max(axis=1)

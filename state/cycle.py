@@ -1,4 +1,4 @@
-"""One scheduling cycle: evictions asked for, order the units, try each whole, commit or drop it. All control flow is here.
+"""One scheduling cycle: evictions asked for, then order the units, try each whole, commit or drop it.
 
 A unit is a single pod, or a gang with its group. Nothing is held for a unit that does not fit whole. Bounded by a
 count of placements from policy; what is left over is asked for with `work_left`. Called by `state.machine` only.
@@ -85,7 +85,7 @@ class Cycle:
         return sorted((*singles, *units), key=lambda unit: unit.key)
 
     def _candidates(self) -> list[str]:
-        """Uids to look at: all that wait if room came free, else the new ones, those due, and members of changed gangs."""
+        """All that wait if room came free, else the new ones, those due, and members of changed gangs."""
         state = self.state
         if self.trial.wake:
             return sorted(state.waiting)

@@ -1,4 +1,7 @@
-"""Canonical bytes of a decision and the digest that chains it: H(previous digest, record bytes, decision bytes without digest)."""
+"""Canonical bytes of a decision and the digest that chains it.
+
+digest = SHA-256(previous digest, record bytes, decision bytes without `digest`).
+"""
 
 import hashlib
 

@@ -75,9 +75,8 @@ def _check_commands(state: State) -> None:
     for uid, pod in sorted(state.pods.items()):
         if pod.command:
             command = state.commands.get(pod.command)
-            assert command is not None and command.uid == uid, (
-                f"pod {uid} points at command {pod.command}"
-            )
+            assert command is not None, f"pod {uid} points at command {pod.command}"
+            assert command.uid == uid, f"command {pod.command} is another pod's"
     binding: dict[str, str] = {}
     for command_id, command in sorted(state.commands.items()):
         if command.uid in state.pods:

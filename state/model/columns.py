@@ -51,6 +51,7 @@ class Columns:
         "cards_free",
         "freed",
         "names",
+        "open",
         "respecified",
         "total",
         "touched",
@@ -63,6 +64,9 @@ class Columns:
         self.total: Ints = np.zeros((4, self.capacity), dtype=np.int64)
         self.used: Ints = np.zeros((4, self.capacity), dtype=np.int64)
         self.cards_free: Ints = np.zeros(self.capacity, dtype=np.int64)
+        self.open: npt.NDArray[np.bool_] = np.zeros(
+            self.capacity, dtype=np.bool_
+        )  # no cordon, no taint
         self.names: list[str] = []  # by ordinal; "" is a free ordinal
         self.freed: list[int] = []  # heap of ordinals that may be free
         self.touched = TouchLog()  # room changed
@@ -86,6 +90,7 @@ class Columns:
             self.total = np.hstack((self.total, np.zeros_like(self.total)))
             self.used = np.hstack((self.used, np.zeros_like(self.used)))
             self.cards_free = np.hstack((self.cards_free, np.zeros_like(self.cards_free)))
+            self.open = np.hstack((self.open, np.zeros_like(self.open)))
             self.capacity *= 2
         while len(self.names) < count:
             heapq.heappush(self.freed, len(self.names))
@@ -100,6 +105,7 @@ class Columns:
     def release(self, node_ord: int) -> None:
         """The node of this ordinal is gone."""
         self.names[node_ord] = ""
+        self.open[node_ord] = False
         heapq.heappush(self.freed, node_ord)
         self.respecify(node_ord)
 

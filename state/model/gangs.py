@@ -1,4 +1,4 @@
-"""Gang rows from whatever spells them: a PodGroup of either API group, else the first member's labels and annotations."""
+"""Gang rows from whatever spells them: a PodGroup of either API group, else the first member's own words."""
 
 from msgspec.structs import replace
 

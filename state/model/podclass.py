@@ -63,7 +63,7 @@ class SpecSeen(Struct, frozen=True):
 
 
 class PodClass(Struct, frozen=True, eq=False):
-    """A spec worked out: `requests` without card resources and with `pods`, `cards` whole GPUs, `invalid` if it can never fit."""
+    """A spec worked out: `requests` without card resources, with `pods`; `cards` whole GPUs; why it can't be placed."""
 
     spec: SpecSeen
     requests: tuple[tuple[str, int], ...]
@@ -76,7 +76,7 @@ class PodClass(Struct, frozen=True, eq=False):
 
 
 class Membership(Struct, frozen=True):
-    """What labels and annotations say: gang name in the pod's namespace, the annotation gang's own numbers, quota label."""
+    """What labels and annotations say: the gang's name, an annotation gang's own numbers, the quota label."""
 
     gang: str = ""
     from_pods: bool = False

@@ -1,4 +1,4 @@
-"""Rows of State: one frozen value a thing, replaced whole, never edited. Field order is alphabetical: it is the encoding.
+"""Rows of State: one frozen value a thing, replaced whole, never edited. Fields are sorted: that is the encoding.
 
 A row holds what must survive a restart; whatever can be worked out from rows (sums, indexes, columns) is kept by
 `state.model.state` and never written down.
@@ -66,7 +66,7 @@ class PodGroup(Struct, frozen=True, omit_defaults=True):
 
 
 class Gang(Struct, frozen=True, omit_defaults=True):
-    """Our unit of all-or-nothing, whatever spelled it. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
+    """Our unit of all-or-nothing. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
 
     `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone.
     """
@@ -135,7 +135,7 @@ class Tombstone(Struct, frozen=True):
 
 
 class Sync(Struct, frozen=True, omit_defaults=True):
-    """Whether a resource has been listed. `list_rv`: newest finished list; `epochs`: the last ones; `absent`: no CRD."""
+    """Whether a resource has been listed. `list_rv`: newest finished list; `absent`: its CRD is missing."""
 
     absent: bool = False
     epochs: tuple[str, ...] = ()

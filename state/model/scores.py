@@ -1,4 +1,4 @@
-"""What is remembered for a pod class: which nodes it may use and how good each is. A cache, never part of a snapshot."""
+"""What is remembered for a pod class: which nodes it may use, how good each is. A cache, not part of a snapshot."""
 
 import numpy as np
 import numpy.typing as npt

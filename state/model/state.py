@@ -251,6 +251,7 @@ class State:
             for name, amount in self.class_of(self.pods[uid]).requests:
                 axis = columns.axis(name)
                 columns.used[axis, node.ord] += amount
+        columns.open[node.ord] = not (node.taints or node.unschedulable)
         counted = self.devices_of(node_name) is not None
         columns.cards_free[node.ord] = (
             len(self.free_cards(node_name)) if counted else UNCOUNTED_CARDS
