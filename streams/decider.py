@@ -10,10 +10,9 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import Final
 
-from state.machine import apply, decide
-
 from schemas.errors import Fatal
-from streams.chain import Chain, DecisionChain
+from state.machine import step
+from streams.chain import Chain, DecisionChain, DecisionHeader
 from streams.translate import Decision, State, to_record
 
 #: Hashes of own decisions kept to compare with what the topic says, and hashes of the topic's kept
@@ -35,26 +34,29 @@ class DecisionDiverged(Fatal):
 
 
 class Decider:
-    """One decider of one domain: `state` is what the journal says up to `chain`.
+    """One decider of one domain: it goes on after what `state` has folded.
 
-    `chain` and `decisions` are the accepted ends that the state belongs to; the decider goes on
-    with copies of its own.
+    The offsets are where reading of the two topics begins. `decisions` is the end of the accepted
+    decisions known so far; it starts with the decision that `state` belongs to (`anchor`: its
+    header, for timers).
     """
 
     def __init__(
         self,
         state: State,
-        chain: Chain | None = None,
-        decisions: DecisionChain | None = None,
+        *,
+        journal_offset: int = 0,
+        decisions_offset: int = 0,
+        anchor: DecisionHeader | None = None,
     ) -> None:
         self.state = state
-        self.chain = (chain or Chain()).copy()
-        self.decisions = DecisionChain()
-        if decisions is not None:
-            self.decisions = DecisionChain(decisions.sequence, decisions.digest)
-        #: Offsets after the last entry handed in: where reading goes on.
-        self.journal_offset = 0
-        self.decisions_offset = 0
+        self.chain = Chain(state.sequence, state.record_hash)
+        self.decisions = DecisionChain(state.sequence, state.digest)
+        self.decisions.header = anchor
+        self.journal_offset = journal_offset
+        self.decisions_offset = decisions_offset
+        #: Offset of the last accepted decision; -1 while none was handed in.
+        self.accepted_offset = decisions_offset - 1
         self._unpublished: OrderedDict[int, bytes] = OrderedDict()
         self._own: OrderedDict[int, bytes] = OrderedDict()
         self._foreign: OrderedDict[int, bytes] = OrderedDict()
@@ -76,7 +78,7 @@ class Decider:
         self.journal_offset = offset + 1
         if not self.chain.accept(data):
             return None
-        decision = decide_bytes(self.state, self.chain.sequence, data)
+        decision = self._decide(data)
         self._remember(self.chain.sequence, decision.data)
         return decision
 
@@ -91,6 +93,7 @@ class Decider:
         self.decisions_offset = offset + 1
         if not self.decisions.accept(data):
             return False
+        self.accepted_offset = offset
         sequence = self.decisions.sequence
         self._unpublished.pop(sequence, None)
         given = sha256(data).digest()
@@ -110,6 +113,16 @@ class Decider:
         """
         return list(self._unpublished.items())
 
+    def _decide(self, data: bytes) -> Decision:
+        try:
+            return step(self.state, to_record(data))
+        except Exception as error:
+            sequence = self.chain.sequence
+            raise Fatal(
+                f"record {sequence} cannot be decided: {type(error).__name__}: {error}; nothing"
+                f" after it is decided; keep it with `lockstep log export FILE --until {sequence}`"
+            ) from error
+
     def _remember(self, sequence: int, data: bytes) -> None:
         own = sha256(data).digest()
         given = self._foreign.pop(sequence, None)
@@ -118,21 +131,6 @@ class Decider:
         if given is None and sequence > self.decisions.sequence:
             self._unpublished[sequence] = data
         _keep(self._own, sequence, own)
-
-
-def decide_bytes(state: State, sequence: int, data: bytes) -> Decision:
-    """Decides the accepted record `data` and applies the decision. Raises `Fatal` that names
-    `sequence`.
-    """
-    try:
-        decision = decide(state, to_record(data))
-        apply(state, decision)
-    except Exception as error:
-        raise Fatal(
-            f"record {sequence} cannot be decided: {type(error).__name__}: {error};"
-            f" nothing after it is decided; keep it with `lockstep log export --until {sequence}`"
-        ) from error
-    return decision
 
 
 def _keep(window: OrderedDict[int, bytes], sequence: int, digest: bytes) -> None:

@@ -1,7 +1,9 @@
-"""Journal and decision bytes <-> the core's own types: the only module that knows both the wire and `state.model`.
+"""Journal and decision bytes <-> the core's own types: the only module that knows both the wire and
+`state.model`.
 
-Decoding is strict enough to refuse damage, fast enough for replay; whether a message is *valid* was settled by the
-sequencer with the models of `schemas`. Called by decider, recovery, verify, projector.
+Decoding is strict enough to refuse damage, fast enough for replay; whether a message is *valid* was
+settled by the sequencer with the models of `schemas`. Called by decider, recovery, verify,
+projector.
 """
 
 import hashlib
@@ -11,6 +13,10 @@ import msgspec
 from schemas.errors import InvalidMessage
 from state.model.decision import Decision, whole_decoder
 from state.model.seen import Record, RecordBody
+from state.model.state import State
+from state.snapshot import decode
+
+__all__ = ["Decision", "Record", "State", "to_decision", "to_record", "to_state"]
 
 _record_decoder = msgspec.json.Decoder(RecordBody)
 
@@ -53,3 +59,15 @@ def to_decision(data: bytes) -> Decision:
         digest=whole.digest,
         data=data,
     )
+
+
+def to_state(data: bytes | None) -> State:
+    """State from a checkpoint's bytes; None: the empty State. Raises `InvalidMessage` if they are
+    none.
+    """
+    if data is None:
+        return State()
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise InvalidMessage("NotAState", str(error)) from error

@@ -1,0 +1,290 @@
+"""Checkpoints: State bytes with the place in the log that they belong to, on the compacted topic
+`checkpoints`.
+
+Chunks first, then the manifest (chunk 0), so a checkpoint without a manifest does not exist. Keys
+are `SEQUENCE/CHUNK`. Written by the decider's runner; read by recovery, verify, export and the
+command line. Must not decide anything: a checkpoint is only ever a shortcut to what folding the
+journal gives, and is checked against `decisions` before use.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from schemas.codec import encode, sha256_hex
+from schemas.envelope import CheckpointManifest
+from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
+from state.snapshot import encode as encode_state
+from streams.chain import read_decision_header
+from streams.log import LogReader, LogWriter
+from streams.translate import State
+
+#: Compressed bytes of one chunk.
+CHUNK_BYTES: Final = 512 * 1024
+#: Newest checkpoints kept; one more is kept for the oldest history that the log still holds.
+NEWEST_KEPT: Final = 2
+#: A checkpoint is taken after so many records, or so much log time with at least one record.
+RECORDS_BETWEEN: Final = 10_000
+TIME_US_BETWEEN: Final = 600_000_000
+_READ_LIMIT: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One checkpoint, whole. `anchor` is the decision (its bytes) that it belongs to."""
+
+    manifest: CheckpointManifest
+    state_bytes: bytes
+    anchor: bytes
+
+
+class CheckpointStore:
+    """The topic `checkpoints` of one domain, as it stood when `refresh` was last called (the
+    constructor calls it).
+    """
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._next_offset = 0
+        self._offsets: dict[tuple[int, int], int] = {}
+        self._manifests: dict[int, CheckpointManifest] = {}
+        self.refresh()
+
+    @property
+    def manifests(self) -> list[CheckpointManifest]:
+        """Newest first. None of them has been checked yet."""
+        return [self._manifests[sequence] for sequence in sorted(self._manifests, reverse=True)]
+
+    def refresh(self) -> None:
+        """Reads what was written since."""
+        for offset, key, value in self._entries():
+            place = _parse_key(key)
+            if place is None:
+                continue
+            if value is None:
+                self._offsets.pop(place, None)
+                if place[1] == 0:
+                    self._manifests.pop(place[0], None)
+                continue
+            self._offsets[place] = offset
+            if place[1] == 0 and (manifest := parse_manifest(value)) is not None:
+                self._manifests[place[0]] = manifest
+
+    def newest(self, until: int | None = None) -> Checkpoint | None:
+        """The newest usable checkpoint with a sequence of at most `until`; those that cannot be
+        used are passed over.
+        """
+        for manifest in self.manifests:
+            if until is None or manifest.sequence <= until:
+                checkpoint = self.load(manifest)
+                if checkpoint is not None:
+                    return checkpoint
+        return None
+
+    def oldest(self) -> Checkpoint | None:
+        """The usable checkpoint nearest to the start of the log."""
+        for manifest in reversed(self.manifests):
+            checkpoint = self.load(manifest)
+            if checkpoint is not None:
+                return checkpoint
+        return None
+
+    def load(self, manifest: CheckpointManifest) -> Checkpoint | None:
+        """The checkpoint of `manifest`, or None when it is not usable.
+
+        Usable: all chunks are there and hash to `state_hash`, the decision of that sequence stands
+        in the log with the same digest, and the journal that follows is still there.
+        """
+        if manifest.journal_offset < self._reader.start_offset(JOURNAL):
+            return None
+        anchor = self._anchor(manifest)
+        if anchor is None:
+            return None
+        chunks = [self._chunk(manifest.sequence, chunk) for chunk in range(1, manifest.chunks + 1)]
+        state_bytes = join_chunks(manifest, chunks)
+        return None if state_bytes is None else Checkpoint(manifest, state_bytes, anchor)
+
+    def write(self, writer: LogWriter, manifest: CheckpointManifest, state_bytes: bytes) -> None:
+        """Appends a checkpoint, then removes those that are not kept. Raises what
+        `LogWriter.append` raises.
+        """
+        for number, chunk in enumerate(split_chunks(state_bytes), start=1):
+            writer.append(CHECKPOINTS, encode_key(manifest.sequence, number), chunk)
+        writer.append(CHECKPOINTS, encode_key(manifest.sequence, 0), encode(manifest))
+        self.refresh()
+        self._prune(writer)
+
+    def _prune(self, writer: LogWriter) -> None:
+        kept = {manifest.sequence for manifest in self.manifests[:NEWEST_KEPT]}
+        journal_start = self._reader.start_offset(JOURNAL)
+        decisions_start = self._reader.start_offset(DECISIONS)
+        for manifest in reversed(self.manifests):
+            covered = (
+                manifest.journal_offset >= journal_start
+                and manifest.decisions_offset > decisions_start
+            )
+            if covered and journal_start > 0:
+                kept.add(manifest.sequence)
+                break
+        # The manifest goes first: what is half removed is no checkpoint.
+        for sequence, chunk in sorted(self._offsets):
+            if sequence not in kept and sequence < max(kept, default=0):
+                writer.append(CHECKPOINTS, encode_key(sequence, chunk), None)
+        self.refresh()
+
+    def _anchor(self, manifest: CheckpointManifest) -> bytes | None:
+        if manifest.decisions_offset == 0:
+            return None
+        found = self._reader.read(DECISIONS, manifest.decisions_offset - 1, 1)
+        data = (found[0].value or b"") if found else b""
+        header = read_decision_header(data)
+        if (
+            header is None
+            or found[0].offset != manifest.decisions_offset - 1
+            or header.sequence != manifest.sequence
+            or header.digest != manifest.digest
+            or header.record_hash != manifest.record_hash
+        ):
+            return None
+        return data
+
+    def _chunk(self, sequence: int, chunk: int) -> bytes | None:
+        offset = self._offsets.get((sequence, chunk))
+        found = [] if offset is None else self._reader.read(CHECKPOINTS, offset, 1)
+        return found[0].value if found and found[0].offset == offset else None
+
+    def _entries(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        while self._next_offset < self._reader.end_offset(CHECKPOINTS):
+            found = self._reader.read(CHECKPOINTS, self._next_offset, _READ_LIMIT)
+            if not found:
+                return
+            for record in found:
+                self._next_offset = record.offset + 1
+                yield record.offset, record.key, record.value
+
+
+class Checkpointer:
+    """When to write a checkpoint: after so many records or so much log time, once its decision has
+    been read back.
+
+    A runner tells it of every decision made and of every decision accepted; it writes by itself, in
+    `on_accepted`.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        writer: LogWriter,
+        *,
+        records: int = RECORDS_BETWEEN,
+        time_us: int = TIME_US_BETWEEN,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._records = records
+        self._time_us = time_us
+        newest = store.manifests[0] if store.manifests else None
+        self._last_sequence = newest.sequence if newest else 0
+        self._last_us = newest.timestamp_us if newest else 0
+        self._taken: tuple[dict[str, Any], bytes] | None = None
+
+    def on_decided(self, state: State, journal_offset: int, *, force: bool = False) -> None:
+        """After a decision: takes State when it is time, or `force`. `journal_offset`: where the
+        journal goes on.
+        """
+        due = (
+            state.sequence - self._last_sequence >= self._records
+            or state.timestamp_us - self._last_us >= self._time_us
+        )
+        if state.sequence > self._last_sequence and (due or force):
+            self._last_sequence, self._last_us = state.sequence, state.timestamp_us
+            state_bytes = encode_state(state)
+            self._taken = _manifest_fields(state, state_bytes, journal_offset), state_bytes
+
+    def on_accepted(self, sequence: int, decision_offset: int) -> bool:
+        """After a decision was read back at `decision_offset`: writes what was taken at `sequence`.
+        True if it did.
+        """
+        if self._taken is None or self._taken[0]["sequence"] != sequence:
+            return False
+        fields, state_bytes = self._taken
+        self._taken = None
+        fields["decisions_offset"] = decision_offset + 1
+        manifest = CheckpointManifest.model_validate_json(encode(fields))
+        self._store.write(self._writer, manifest, state_bytes)
+        return True
+
+
+def open_commands(state: State) -> tuple[dict[str, Any], ...]:
+    """The commands of `state` that have no end yet, as on the wire, in order of their ids."""
+    commands = [
+        {"id": command_id, **msgspec.to_builtins(row)} for command_id, row in state.commands.items()
+    ]
+    for command in commands:
+        if command["kind"] == "EvictPod":
+            command.setdefault("reason", "")
+    return tuple(sorted(commands, key=lambda command: _command_order(command["id"])))
+
+
+def _command_order(command_id: str) -> tuple[int, int]:
+    sequence, _, index = command_id.partition(".")
+    return int(sequence), int(index)
+
+
+def _manifest_fields(state: State, state_bytes: bytes, journal_offset: int) -> dict[str, Any]:
+    return {
+        "sequence": state.sequence,
+        "record_hash": state.record_hash,
+        "digest": state.digest,
+        "timestamp_us": state.timestamp_us,
+        "state_hash": sha256_hex(state_bytes),
+        "state_bytes": len(state_bytes),
+        "chunks": len(split_chunks(state_bytes)),
+        "journal_offset": journal_offset,
+        "positions": {topic: row.offset for topic, row in state.tables["positions"].items()},
+        "open_commands": open_commands(state),
+    }
+
+
+def split_chunks(state_bytes: bytes) -> list[bytes]:
+    """State bytes as compressed chunks, at least one."""
+    packed = zlib.compress(state_bytes, 6)
+    return [packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES)]
+
+
+def join_chunks(manifest: CheckpointManifest, chunks: list[bytes | None]) -> bytes | None:
+    """The State bytes of `manifest`, or None when a chunk is missing or anything differs from the
+    manifest.
+    """
+    packed = b"".join([chunk for chunk in chunks if chunk is not None])
+    if any(chunk is None for chunk in chunks):
+        return None
+    try:
+        state_bytes = zlib.decompress(packed)
+    except zlib.error:
+        return None
+    whole = len(state_bytes) == manifest.state_bytes
+    return state_bytes if whole and sha256_hex(state_bytes) == manifest.state_hash else None
+
+
+def parse_manifest(value: bytes) -> CheckpointManifest | None:
+    """The manifest in `value`, or None when it is none that this build can read."""
+    try:
+        return CheckpointManifest.model_validate_json(value)
+    except ValueError:
+        return None
+
+
+def encode_key(sequence: int, chunk: int) -> bytes:
+    """Key of a chunk on the topic; sorts as the numbers do."""
+    return b"%020d/%06d" % (sequence, chunk)
+
+
+def _parse_key(key: bytes | None) -> tuple[int, int] | None:
+    sequence, _, chunk = (key or b"").partition(b"/")
+    if not (sequence.isdigit() and chunk.isdigit()):
+        return None
+    return int(sequence), int(chunk)
