@@ -20,8 +20,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write scenario expectations anew")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, all tests that share services go to one, which starts each once."""
+    """With several workers, all tests that share services go to one, which starts each once.
+
+    Before xdist reads the groups.
+    """
     for item in items:
         if any(item.get_closest_marker(service) for service in SERVICES):
             item.add_marker(pytest.mark.xdist_group("services"))

@@ -76,7 +76,7 @@ def find_floats(source: Source) -> list[Finding]:
             found.append(source.finding(node.lineno, f"float literal {node.value}"))
         elif isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
             found.append(source.finding(node.lineno, "a matrix product has no stated order"))
-        elif _name(node) in FLOAT_NAMES:
+        elif isinstance(node, ast.Name | ast.Attribute) and _name(node) in FLOAT_NAMES:
             found.append(source.finding(node.lineno, f"float by name: {ast.unparse(node)}"))
         elif isinstance(node, ast.Call) and _name(node.func) in FLOAT_CALLS:
             found.append(source.finding(node.lineno, f"{_name(node.func)}() gives a float"))
