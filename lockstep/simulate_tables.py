@@ -18,7 +18,7 @@ def print_reports(reports: list[Report], console: Console | None = None) -> None
     """One line for each report, and the tables of the last one."""
     console = console or Console()
     for report in reports:
-        console.print(summary(report), highlight=False)
+        console.print(summary(report), highlight=False, soft_wrap=True)
     if not reports:
         return
     for table in tables(reports[-1]):
