@@ -54,7 +54,7 @@ class ApiWriter(Protocol):
         ...
 
     async def patch_status(self, command: PatchStatus) -> Response:
-        """PATCH the status subresource, with the uid as precondition (409 for another uid)."""
+        """PATCH the status subresource. The uid goes along: for another one 422 names it."""
         ...
 
     async def create_event(self, command: EvictPod, message: str) -> Response:

@@ -72,6 +72,7 @@ class KubeApi:
         self._session: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
         self._authorized_until = 0.0
+        self._authorizing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=self._connections_max, ssl=self._tls())
@@ -207,13 +208,15 @@ class KubeApi:
         return response
 
     async def _credentials(self) -> str | None:
-        now = time.monotonic()
-        if now >= self._authorized_until:
-            self._authorized_until = now + _CREDENTIALS_S
-            # A plug-in of the kubeconfig may start a process here; it must not hold up the loop.
-            self._authorization = await asyncio.to_thread(
-                self._configuration.get_api_key_with_prefix, "BearerToken", "authorization"
-            )
+        if time.monotonic() < self._authorized_until:
+            return self._authorization
+        async with self._authorizing:
+            if time.monotonic() >= self._authorized_until:
+                # A plug-in of the kubeconfig may start a process: it must not hold up the loop.
+                self._authorization = await asyncio.to_thread(
+                    self._configuration.get_api_key_with_prefix, "BearerToken", "authorization"
+                )
+                self._authorized_until = time.monotonic() + _CREDENTIALS_S
         return self._authorization
 
     def _tls(self) -> ssl.SSLContext | bool:

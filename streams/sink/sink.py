@@ -379,7 +379,7 @@ class Sink:
             delay_s = self._delay_s(2)
             self._statuses_after = loop.time() + delay_s
             loop.call_later(delay_s, self._wake.set)
-        if not answer.ok and answer.status not in (404, 409):
+        if not (answer.ok or _moved_on(answer)):
             event(
                 _log,
                 logging.WARNING,
@@ -392,3 +392,10 @@ class Sink:
                 message=answer.message,
             )
         self._wake.set()
+
+
+def _moved_on(answer: Response) -> bool:
+    """The object of a status is gone, or another one has its name by now."""
+    return answer.status in (404, 409) or (
+        answer.status == 422 and "metadata.uid" in answer.message
+    )

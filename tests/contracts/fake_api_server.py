@@ -170,7 +170,7 @@ class FakeApiServer:
         if pod is None:
             return _status(404, "NotFound", f'pods "{command.name}" not found')
         if pod["metadata"]["uid"] != command.uid:
-            return _status(409, "Conflict", "the UID in the precondition differs")
+            return _status(422, "Invalid", "metadata.uid: field is immutable")
         condition = {"type": "PodScheduled", "status": "False", **command.fields}
         pod["status"]["conditions"] = [condition]
         return Response(200, body=copy.deepcopy(pod))

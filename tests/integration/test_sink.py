@@ -48,7 +48,9 @@ class RealGround:
 
 
 def add_budget(admin: Api, namespace: str, name: str) -> None:
-    """A budget that allows no disruption of the pods labelled `name`; returns once it is in force."""
+    """Make the bound pod healthy, under a budget that then allows no disruption of it."""
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    admin.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": ready})
     (budget,) = admin.create(
         {
             "apiVersion": "policy/v1",
@@ -58,7 +60,7 @@ def add_budget(admin: Api, namespace: str, name: str) -> None:
         }
     )
     path = admin.path(budget)
-    wait_for("the budget's status", lambda: "observedGeneration" in admin.get(path)["status"])
+    wait_for("a healthy pod", lambda: admin.get(path)["status"].get("currentHealthy") == 1)
 
 
 @asynccontextmanager
