@@ -150,8 +150,7 @@ def test_a_batch_of_binds(cluster: Cluster, namespace: str) -> None:
 
 def test_api_server_killed_amid_binds(breakable_cluster: ControlPlane) -> None:
     """The API server dies and comes back: every bind ends Applied, whatever was lost on the way."""
-    admin = breakable_cluster.api()
-    commands = binds_for(admin, "default", 200)
+    commands = binds_for(breakable_cluster.api(), "default", 200)
 
     async def scene() -> list[CommandEnded]:
         settings = SinkSettings(calls_max=8, retry_s=0.1, retry_s_max=1)
@@ -173,7 +172,8 @@ def test_api_server_killed_amid_binds(breakable_cluster: ControlPlane) -> None:
     )
     expected = {each.name: each.id for each in commands}
     assert expected == {
-        pod["metadata"]["name"]: pod["metadata"]["annotations"][COMMAND_ID] for pod in admin.pods()
+        pod["metadata"]["name"]: pod["metadata"]["annotations"][COMMAND_ID]
+        for pod in breakable_cluster.api().pods()
     }
 
 
