@@ -106,7 +106,9 @@ class KafkaAppender:
     ) -> None:
         self._settings: Final[dict[str, Any]] = {
             "linger.ms": 2,
-            "compression.type": "lz4",
+            # What Faust's client (aiokafka) reads without another library.
+            "compression.type": "gzip",
+            "compression.level": 1,
             "message.max.bytes": 2 * INTAKE_BYTES_MAX,
             **client,
             "enable.idempotence": True,
