@@ -162,7 +162,9 @@ def test_api_server_killed_amid_binds(breakable_cluster: ControlPlane) -> None:
             await until(lambda: len(results) >= 20)
             await asyncio.to_thread(breakable_cluster.kill_api_server)
             assert len(results) < len(commands)
-            await asyncio.to_thread(breakable_cluster.start_api_server)
+            # From this thread: the server is told to die with the thread that started it.
+            breakable_cluster.api_server.spawn()
+            await asyncio.to_thread(breakable_cluster.api_server.wait_ready)
             await until(lambda: len(results) >= len(commands), 60)
             return results
 
