@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.made
 PYTEST := $(BIN)/pytest
 # Both cores; tests that share real services stay on one worker, which starts each service once.
-PARALLEL := --numprocesses 2 --dist loadgroup
+PARALLEL := --numprocesses 2
 PACKAGES := schemas producers state streams lockstep bench tests
 
 .PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance simulate demo bench image clean

@@ -6,6 +6,7 @@ skipped, and the last lines before pytest's own summary say which suites that we
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ SERVICES = {
     "kafka": "tests against a real Kafka broker",
     "controlplane": "tests against a real Kubernetes control plane",
 }
+SERVICE_FOLDERS = ("tests/integration/", "tests/contracts/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,15 +22,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write scenario expectations anew")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, all tests that share services go to one, which starts each once.
+@pytest.hookimpl(optionalhook=True)  # xdist asks it
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several workers, all tests of SERVICE_FOLDERS go to one, one after the other.
 
-    Before xdist reads the groups.
+    So each service starts once, and two API servers never fight for the cores. xdist's own groups
+    would do, but version 3.8 cannot set them under pytest 9.
     """
-    for item in items:
-        if any(item.get_closest_marker(service) for service in SERVICES):
-            item.add_marker(pytest.mark.xdist_group("services"))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ServicesTogether(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "services" if nodeid.startswith(SERVICE_FOLDERS) else nodeid
+
+    return ServicesTogether(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

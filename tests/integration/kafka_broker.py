@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,9 @@ from tests.integration.process import Service, free_ports
 
 START_SECONDS_MAX = 90
 REPLY_SECONDS_MAX = 2
+DOCKER_SOCKET = (
+    "unix:///var/run/docker.sock"  # where an engine listens unless DOCKER_HOST says else
+)
 # The first compiler tier only: a broker that lives for minutes never earns back the second.
 JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024  # journal and decisions; what a checkpoint chunk may need
@@ -158,9 +161,13 @@ def docker_answers() -> bool:
     """Whether a Docker engine can be used; quick when there is none."""
     import docker  # comes with testcontainers
 
+    engine = os.environ.get("DOCKER_HOST", DOCKER_SOCKET)
+    path = engine.removeprefix("unix://")
+    if path != engine and not Path(path).exists():
+        return False  # the client would leave a socket open as it fails
     try:
-        client = docker.from_env(timeout=REPLY_SECONDS_MAX)
+        with closing(docker.from_env(timeout=REPLY_SECONDS_MAX)) as client:
+            client.ping()
     except docker.errors.DockerException:
         return False
-    client.close()
     return True

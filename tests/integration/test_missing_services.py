@@ -26,7 +26,7 @@ def run_without_tools(tmp_path: Path, *options: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2", "--dist", "loadgroup")], ids=["one", "two"])
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one", "two"])
 def test_skipped_suites_are_named_at_the_end(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Each missing service is named with its reason right before pytest's closing line."""
     run = run_without_tools(tmp_path, *options)
