@@ -31,6 +31,8 @@ from streams.topics import MESSAGE_BYTES_MAX, REPLICATION_WANTED, SETTINGS
 _FETCH_BYTES: Final = MESSAGE_BYTES_MAX + 64 * 1024
 _LINGER_MS: Final = 1
 _RETRY_S: Final = 0.05
+#: How long a new topic may be unknown to a broker that did not make it.
+_SPREADING_S: Final = 2.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -78,6 +80,23 @@ def _whole_name(address: LogAddress, topic: str) -> str:
     return address.prefix + topic
 
 
+def _await_topics(
+    client: Any, names: set[str], settings: LogSettings, within_s: float
+) -> list[str]:
+    """Wait until every partition of `names` has a leader; returns those that have not."""
+    deadline = time.monotonic() + within_s
+    while True:
+        topics = client.list_topics(timeout=settings.timeout_s).topics
+        waiting = [
+            name
+            for name in sorted(names)
+            if name not in topics or any(p.leader < 0 for p in topics[name].partitions.values())
+        ]
+        if not waiting or time.monotonic() > deadline:
+            return waiting
+        time.sleep(_RETRY_S)
+
+
 class KafkaReader:
     """`LogReader` of one domain.
 
@@ -91,6 +110,7 @@ class KafkaReader:
         self._lock = threading.RLock()
         self._assigned: str | None = None
         self._next = 0
+        self._high = 0  # end of the assigned topic when last asked
         with _translated(address, "client settings"):
             self._consumer = Consumer(
                 client_config(address, settings)
@@ -139,17 +159,26 @@ class KafkaReader:
             return []
         with self._lock:
             if self._assigned == topic and self._next == offset:
-                ready = self._take(topic, offset, limit, 0.0)
-                if ready:
+                if offset < self._high:
+                    return self._read_until(topic, offset, limit, self._high)
+                if ready := self._take(topic, offset, limit, 0.0):
                     return ready
+            # A fetch that waits for news holds up every other question on its connection.
+            if self._assigned is not None and timeout_s <= 0:
+                self._unassign()
             low, high = self._watermarks(topic)
-            if offset > high:
+            if offset > high or (offset == high and timeout_s <= 0):
                 return []
             if self._assigned != topic or self._next != offset:
                 self._assign(topic, max(offset, low))
+            self._high = high
             if offset < high:
                 return self._read_until(topic, offset, limit, high)
-            return self._take(topic, offset, limit, timeout_s) if timeout_s > 0 else []
+            return self._take(topic, offset, limit, timeout_s)
+
+    def _unassign(self) -> None:
+        self._consumer.unassign()
+        self._assigned = None
 
     def _assign(self, topic: str, offset: int) -> None:
         name = self._name(topic)
@@ -235,8 +264,7 @@ class KafkaWriter:
         name = _whole_name(self._address, topic)
         if topic not in self._known:
             with _translated(self._address, name):
-                topics = self._open().list_topics(timeout=self._settings.timeout_s).topics
-                if name not in topics:
+                if _await_topics(self._open(), {name}, self._settings, _SPREADING_S):
                     raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
             self._known.add(topic)
         return name
@@ -255,7 +283,9 @@ class KafkaWriter:
                         "enable.gapless.guarantee": True,
                         "acks": "all",
                         "linger.ms": _LINGER_MS,
-                        "compression.type": "lz4",
+                        # What Faust's client reads without another library.
+                        "compression.type": "gzip",
+                        "compression.level": 1,
                         "message.max.bytes": MESSAGE_BYTES_MAX,
                         "delivery.timeout.ms": int(self._settings.timeout_s * 1000),
                         "queue.buffering.max.messages": 1_000_000,
@@ -371,6 +401,8 @@ def create_kafka_topics(
                 continue  # made by somebody else meanwhile; `check_topics` compares it
             raise
         made.append(name.removeprefix(address.prefix))
+    with _translated(address, "new topics"):
+        _await_topics(admin, {address.prefix + name for name in missing}, settings, 10.0)
     return made
 
 

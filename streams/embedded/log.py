@@ -7,7 +7,7 @@ for whole topic names, the Faust transport beside it.
 
 Keys (big-endian): `L` topic id, partition, offset -> timestamp, key, value; `T` topic name -> topic
 id, policy; `K` topic id, partition, record key -> offset of the newest record with that key
-(compacted topics only); `G` group, topic, partition -> committed offset (Faust's hint).
+(compacted topics only).
 
 A commit is one WriteBatch with a synced write-ahead log: after a crash all of it is there or none,
 and a torn tail is cut off at the next open. Damage before the tail is an error, never skipped.
@@ -163,7 +163,6 @@ class _Commit:
     """One `append_many` waiting for its group."""
 
     entries: Sequence[tuple[_Partition, bytes | None, bytes | None]]
-    groups: Sequence[tuple[bytes, int]]
     offsets: list[int] = field(default_factory=list)
     error: BaseException | None = None
     done: bool = False
@@ -251,11 +250,9 @@ class Store(_Database):
         return found
 
     def append_many(
-        self,
-        entries: Sequence[tuple[str, int, bytes | None, bytes | None]],
-        groups: Sequence[tuple[bytes, int]] = (),
+        self, entries: Sequence[tuple[str, int, bytes | None, bytes | None]]
     ) -> list[int]:
-        """Append (topic, partition, key, value) and group offsets, atomically and durably.
+        """Append (topic, partition, key, value) in order, atomically and durably; returns offsets.
 
         Concurrent calls share one synced write: the first thread in commits for all that wait.
         """
@@ -265,7 +262,7 @@ class Store(_Database):
             if partition is None:
                 raise LockstepError(f"embedded log {self.path}: topic {topic} was not declared")
             resolved.append((partition, key, value))
-        mine = _Commit(resolved, groups)
+        mine = _Commit(resolved)
         with self._lock:
             self._waiting.append(mine)
         with self._turn:
@@ -313,8 +310,6 @@ class Store(_Database):
                     self._supersede(batch, partition, key, offset, newest)
                 added.append((offset, timestamp_ms, key, value))
                 commit.offsets.append(offset)
-            for group_key, offset in commit.groups:
-                batch.put(group_key, _OFFSET.pack(offset))
         try:
             self._db.write(batch, self._durable)
         except Exception as error:
@@ -335,11 +330,6 @@ class Store(_Database):
             batch.delete(_LOG_KEY.pack(b"L", partition.topic_id, partition.number, before))
         newest[pointer] = offset
         batch.put(pointer, _OFFSET.pack(offset))
-
-    def committed(self, group_key: bytes) -> int | None:
-        """A committed group offset; only a hint for Faust."""
-        data = self._db.get(group_key)
-        return None if data is None else _OFFSET.unpack(data)[0]
 
 
 def _open_error(path: str, error: Exception) -> LockstepError:
