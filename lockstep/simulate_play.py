@@ -222,6 +222,10 @@ class Play:
 
     def _report(self) -> None:
         self._reported = True
+        self.reports.append(self.report())
+
+    def report(self) -> Report:
+        """The report of this moment, as design section 8 lists it."""
         rows = report(self.engine.state)
         for quota in rows["quotas"]:
             del quota["namespace"]  # a quota's name is its identity
@@ -232,7 +236,7 @@ class Play:
             "time": _moment(self.cluster.now_us),
         }
         commands = [_row(command) for command in sorted(self._commands, key=_order)]
-        self.reports.append({**head, **rows, "commands": commands})
+        return {**head, **rows, "commands": commands}
 
 
 def _moment(us: int) -> str:
