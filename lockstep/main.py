@@ -1,15 +1,59 @@
-"""The command `lockstep`: registers the commands, each in its own module.
+"""The command `lockstep`: names the commands, and loads the module of one when it is asked for.
 
-Modules of commands import at their top only what the command line itself needs; what does the work
-is imported when the command runs, so that `lockstep --help` and `lockstep simulate` start fast.
+So `lockstep simulate` loads neither Faust nor a Kafka or Kubernetes client. A command's module has
+a function of that name, or `app` for a command with sub-commands. Errors become one line and an
+exit code here: 1 the answer is no, 2 bad input or a log that does not answer.
 """
 
-import typer
+import importlib
+import sys
+from typing import Any, Final
 
-from lockstep.simulate import simulate
+import typer
+from typer.core import TyperGroup
+
+from schemas.errors import Fatal, LockstepError
+
+#: Command -> its module in this package and the name in it, in the order of `lockstep --help`.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("run", "run"),
+    "simulate": ("simulate", "simulate"),
+    "demo": ("demo", "demo"),
+    "replay": ("replay", "replay"),
+    "state": ("state", "state"),
+    "story": ("story", "story"),
+    "decisions": ("decisions", "decisions"),
+    "evict": ("evict", "app"),
+    "log": ("log", "app"),
+    "topics": ("topics", "app"),
+    "schema": ("schema", "schema"),
+    "bench": ("bench", "bench"),
+}
+
+
+class LazyCommands(TyperGroup):
+    """The commands of `COMMANDS`, each imported when it is looked up."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the library's signature)
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command called `cmd_name`, or None."""
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        found = getattr(importlib.import_module(f"lockstep.{place[0]}"), place[1])
+        if isinstance(found, typer.Typer):
+            return typer.main.get_command(found)
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(cmd_name)(found)
+        return typer.main.get_command(single)
+
 
 app = typer.Typer(
     name="lockstep",
+    cls=LazyCommands,
     help="Schedules gangs, quotas and GPUs on Kubernetes; every decision is a pure function of a log.",
     no_args_is_help=True,
     add_completion=False,
@@ -22,9 +66,20 @@ def _root() -> None:
     """Without a command: help."""
 
 
-app.command()(simulate)
-
-
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    try:
+        app()
+    except LockstepError as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, Fatal) else 2)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from schemas.codec import encode, sha256_hex
 from schemas.envelope import CheckpointManifest
 from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
+from state.report import open_command_row
 from state.snapshot import encode as encode_state
 from streams.chain import read_decision_header
 from streams.log import LogReader, LogWriter
@@ -220,12 +219,7 @@ class Checkpointer:
 
 def open_commands(state: State) -> tuple[dict[str, Any], ...]:
     """The commands of `state` that have no end yet, as on the wire, in order of their ids."""
-    commands = [
-        {"id": command_id, **msgspec.to_builtins(row)} for command_id, row in state.commands.items()
-    ]
-    for command in commands:
-        if command["kind"] == "EvictPod":
-            command.setdefault("reason", "")
+    commands = [open_command_row(key, command) for key, command in state.commands.items()]
     return tuple(sorted(commands, key=lambda command: _command_order(command["id"])))
 
 

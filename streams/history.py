@@ -211,3 +211,12 @@ def accepted_decisions(history: History, start: Start) -> Iterator[tuple[Decisio
     for _, data in history.decisions(start):
         if chain.accept(data):
             yield chain, data
+
+
+def log_id(history: History) -> str:
+    """What tells this log from any other: the SHA-256 of its oldest record, or empty while it has
+    none.
+    """
+    for chain, _ in accepted_records(history, history.first()):
+        return chain.last_hash
+    return ""

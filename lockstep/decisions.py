@@ -1,0 +1,63 @@
+"""`lockstep decisions`: the accepted decisions, one JSON a line; the way to subscribe from a
+shell.
+"""
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from lockstep.options import DomainOption, LogOption, open_history
+
+
+def decisions(
+    log: LogOption,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as decisions are made.")] = False,
+    start: Annotated[int, typer.Option("--from", metavar="S", help="First sequence.", min=1)] = 1,
+    domain: DomainOption = 0,
+) -> None:
+    """Print accepted decisions as they stand in the log, one a line."""
+    from streams.history import Bound, LogHistory, accepted_decisions
+
+    history = open_history(log, domain)
+    begin = history.start(Bound(sequence=start - 1))
+    if follow and isinstance(history, LogHistory):
+        _follow(history, begin, start)
+        return
+    for chain, data in accepted_decisions(history, begin):
+        if chain.sequence >= start:
+            _print(data)
+
+
+def _follow(history: "object", begin: "object", first: int) -> None:
+    from schemas.topics import DECISIONS
+    from streams.chain import StallWatch
+    from streams.history import READ_LIMIT, LogHistory, Start
+
+    assert isinstance(history, LogHistory)
+    assert isinstance(begin, Start)
+    chain, offset = begin.decision_chain(), begin.decisions_offset
+    watch = StallWatch(DECISIONS)
+    while True:
+        for record in history.decisions_reader.read(DECISIONS, offset, READ_LIMIT, timeout_s=1.0):
+            offset = record.offset + 1
+            accepted = chain.accept(record.value or b"")
+            watch.note(
+                accepted or _is_old(record.value, chain.sequence), chain.sequence, time.monotonic()
+            )
+            if accepted and chain.sequence >= first:
+                _print(record.value or b"")
+        sys.stdout.flush()
+
+
+def _is_old(value: bytes | None, sequence: int) -> bool:
+    """A second decider's copy of what was accepted before is no sign of a stall."""
+    from streams.chain import read_decision_header
+
+    header = read_decision_header(value or b"")
+    return header is not None and header.sequence <= sequence
+
+
+def _print(data: bytes) -> None:
+    sys.stdout.buffer.write(data + b"\n")

@@ -1,0 +1,86 @@
+"""`lockstep replay`: derives every decision of a history again, and with `--verify` compares bytes
+and digests.
+"""
+
+import time
+from typing import Annotated
+
+import typer
+
+from lockstep.options import (
+    DomainOption,
+    LogOption,
+    Output,
+    OutputOption,
+    open_history,
+    parse_moment,
+    print_json,
+    progress_bar,
+)
+
+
+def replay(
+    log: LogOption,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="S", help="First sequence that counts.", min=1)
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="S|TIME", help="Last sequence, or moment.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the decisions in the log.")
+    ] = False,
+    domain: DomainOption = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Derive every decision again; exit 1 at the first difference."""
+    from streams.history import Bound
+    from streams.verify import verify as verify_history
+
+    history = open_history(log, domain)
+    bound = parse_moment(until, "--until")
+    begin = None if start is None else history.start(Bound(sequence=start - 1))
+    began = time.monotonic()
+    with progress_bar("replay") as progress:
+        found = verify_history(
+            history,
+            start=begin,
+            bound=bound,
+            compare_from=start or 1,
+            compare=verify,
+            progress=progress,
+        )
+    seconds = time.monotonic() - began
+    difference = found.difference
+    if output is Output.JSON:
+        print_json(
+            {
+                "from": found.first,
+                "until": found.last,
+                "records": found.records,
+                "observations": found.observations,
+                "compared": found.compared,
+                "undecided": found.undecided,
+                "stale": found.stale,
+                "digest": found.digest,
+                "differences": 0 if difference is None else 1,
+                "first_difference": None
+                if difference is None
+                else {"sequence": difference.sequence, "detail": difference.detail},
+                "seconds": round(seconds, 3),
+            }
+        )
+    else:
+        rate = found.observations / seconds if seconds > 0 else 0
+        print(
+            f"{found.records} records ({found.first} to {found.last}), {found.observations}"
+            f" observations in {seconds:.1f} s ({rate:,.0f}/s); stale entries: {found.stale}"
+        )
+        if found.undecided:
+            print(f"{found.undecided} records have no decision in the log yet")
+        print(f"digest {found.digest}")
+        if difference is not None:
+            print(f"FIRST DIFFERENCE at sequence {difference.sequence}: {difference.detail}")
+        elif verify:
+            print(f"0 differences in {found.compared} decisions, compared byte for byte")
+    raise typer.Exit(1 if difference is not None else 0)
