@@ -18,7 +18,6 @@ READY := $(VENV)/.made
 PYTEST := $(BIN)/pytest
 # Both cores; tests that share real services stay on one worker, which starts each service once.
 PARALLEL := --numprocesses 2
-PACKAGES := schemas producers state streams lockstep bench tests
 
 .PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance simulate demo bench image clean
 
@@ -39,12 +38,12 @@ lock: $(READY) ## write requirements.lock from what .venv holds now
 	mv requirements.lock.new requirements.lock
 
 format: $(READY) ## rewrite sources as the formatter wants them
-	@$(BIN)/ruff check --fix --quiet $(PACKAGES) || true
-	$(BIN)/ruff format $(PACKAGES)
+	@$(BIN)/ruff check --fix --quiet || true
+	$(BIN)/ruff format
 
 check: $(READY) ## lint, format, types, import contracts, architecture tests
-	@$(BIN)/ruff check $(PACKAGES)
-	$(BIN)/ruff format --check $(PACKAGES)
+	@$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(PYTEST) tests/architecture --quiet
