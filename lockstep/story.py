@@ -76,9 +76,9 @@ def _told(teller: "_Teller", log: str, domain: int) -> Iterator[Event]:
             if teller.concerns(data):
                 yield from teller.observations(data)
             decided = next(decisions, None)
-            if decided is not None and decided[0].sequence == chain.sequence:
-                if teller.concerns(decided[1]):
-                    yield from teller.decision(decided[1])
+            made = decided is not None and decided[0].sequence == chain.sequence
+            if decided is not None and made and teller.concerns(decided[1]):
+                yield from teller.decision(decided[1])
 
 
 class _Teller:
