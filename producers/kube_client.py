@@ -44,8 +44,10 @@ def load_configuration(kubeconfig: str | None = None) -> Configuration:
         else:
             load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     except (ConfigException, OSError) as error:
+        source = kubeconfig or "the default kubeconfig"
         raise LockstepError(
-            f"no access to a Kubernetes API server: {error}; name a file with --kubeconfig"
+            f"no access to a Kubernetes API server by {source}: {error} "
+            "Name a readable file with --kubeconfig."
         ) from error
     return configuration
 

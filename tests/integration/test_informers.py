@@ -1,0 +1,369 @@
+"""Informers against a real API server: what they publish, folded, is what the server holds."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producers.informer import Informers, Pace
+from producers.kube import UnknownKind
+from producers.kube_client import KubeClient, load_configuration
+from schemas.errors import LockstepError, Unavailable
+from schemas.observations import (
+    KindAbsent,
+    ObjectGone,
+    Observed,
+    PodGroupObserved,
+    PodObserved,
+    StillThere,
+    SyncFinished,
+    SyncStarted,
+)
+from tests.integration import manifests
+from tests.integration.api import Api, ApiError, wait_for
+from tests.integration.cluster import Cluster, ControlPlane
+
+PACE = Pace(page_objects=50, retry_s_min=0.05, retry_s_max=0.5, absent_s=0.1)
+PODGROUPS = "podgroups.scheduling.x-k8s.io"
+RECOVERY_S_MAX = 60
+
+
+class Log:
+    """A publisher that remembers, and folds what it was told in the plainest way."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observed] = []
+
+    async def publish(self, topic: str, observations: Sequence[Observed]) -> None:
+        """Take the observations in."""
+        self.observations += observations
+
+    def of(self, kind: type[Observed], resource: str) -> list[Any]:
+        """The control observations of one kind about `resource`."""
+        return [
+            item
+            for item in list(self.observations)
+            if type(item) is kind and item.resource == resource  # type: ignore[attr-defined]
+        ]
+
+    def objects(self, wanted: type[Observed], resource: str) -> dict[str, Any]:
+        """uid -> last observation of the objects that are there."""
+        found: dict[str, Any] = {}
+        versions: dict[str, int] = {}
+        named: set[str] = set()
+        for item in list(self.observations):
+            if type(item) is wanted:
+                found[item.uid] = item  # type: ignore[attr-defined]
+                versions[item.uid] = item.rv  # type: ignore[attr-defined]
+                named.add(item.uid)  # type: ignore[attr-defined]
+            elif getattr(item, "resource", "") != resource:
+                continue
+            elif isinstance(item, SyncStarted):
+                named = set()
+            elif isinstance(item, StillThere):
+                assert item.uid in found, "StillThere of an object that was never published"
+                versions[item.uid] = item.rv
+                named.add(item.uid)
+            elif isinstance(item, ObjectGone):
+                found.pop(item.uid, None)
+            elif isinstance(item, SyncFinished):
+                for uid in [uid for uid in found if uid not in named]:
+                    if versions[uid] <= item.list_rv:
+                        del found[uid]
+            elif isinstance(item, KindAbsent):
+                found = {}
+        return found
+
+
+class Interrupted(KubeClient):
+    """A client whose network can be cut."""
+
+    def __init__(self, configuration: Any) -> None:
+        super().__init__(configuration)
+        self.cut = threading.Event()
+
+    async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
+        """Like the real one, unless the network is cut."""
+        if self.cut.is_set():
+            raise Unavailable("the network is cut")
+        return await super().list_page(resource, limit, continue_)
+
+    async def watch(
+        self, resource: str, version: str
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Like the real one; a cut network swallows what comes, then fails."""
+        async for burst in super().watch(resource, version):
+            if self.cut.is_set():
+                raise Unavailable("the network is cut")
+            yield burst
+
+
+@contextmanager
+def following(
+    kubeconfig: Path, *resources: str
+) -> Iterator[tuple[Log, Informers, Interrupted, Callable[..., Any]]]:
+    """Informers in a thread of their own; the last value calls a function in that thread."""
+    log = Log()
+    client = Interrupted(load_configuration(str(kubeconfig)))
+    informers = Informers(client, log, producer="test", resources=resources, pace=PACE)
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        async with client:
+            await informers.run()
+
+    task = loop.create_task(run())
+
+    def turn() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    try:
+        yield log, informers, client, loop.call_soon_threadsafe
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(20)
+    assert task.cancelled(), task.exception()
+
+
+def folded_pods(log: Log, namespace: str) -> dict[str, tuple[str | None, dict[str, str]]]:
+    """Name -> node and labels of the pods of a namespace, as the log has them."""
+    return {
+        item.name: (item.node, item.labels)
+        for item in log.objects(PodObserved, "pods").values()
+        if item.namespace == namespace
+    }
+
+
+def stored_pods(api: Api, namespace: str) -> dict[str, tuple[str | None, dict[str, str]]]:
+    """The same, as the API server has them."""
+    return {
+        item["metadata"]["name"]: (
+            item["spec"].get("nodeName"),
+            item["metadata"].get("labels", {}),
+        )
+        for item in api.pods(namespace)
+    }
+
+
+def agree(log: Log, api: Api, namespace: str) -> Callable[[], bool]:
+    """Whether the log says of the namespace's pods what the API server says."""
+    return lambda: folded_pods(log, namespace) == stored_pods(api, namespace)
+
+
+@pytest.mark.controlplane
+def test_what_is_published_is_what_the_api_server_holds(
+    cluster: Cluster, api: Api, namespace: str
+) -> None:
+    """Pages, creations, changes, bindings and deletions of real pods; heartbeats are not published."""
+    pods = [manifests.pod(f"p{number:03}", {"cpu": "100m"}) for number in range(120)]
+    for pod in pods:
+        pod["metadata"]["namespace"] = namespace
+    api.create(*pods[:110])
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    with following(cluster.kubeconfig(), "pods", "nodes") as (log, _, _, _):
+        wait_for("the first sync", lambda: log.of(SyncFinished, "pods"))
+        assert stored_pods(api, namespace) == folded_pods(log, namespace)
+        assert [True] == [item.cold for item in log.of(SyncStarted, "pods")]
+        api.create(*pods[110:])
+        api.patch(f"{path}/p000", {"metadata": {"labels": {"changed": "yes"}}})
+        api.bind("p001", "some-node", namespace=namespace)
+        api.delete(f"{path}/p002", grace_seconds=0)
+        wait_for("the changes", agree(log, api, namespace))
+        before = len(log.observations)
+        for number in range(20):
+            note = {"metadata": {"annotations": {"example.com/note": str(number)}}}
+            api.patch(f"{path}/p003", note)
+        api.patch(f"{path}/p004", {"metadata": {"labels": {"after": "notes"}}})
+        wait_for("the last change", agree(log, api, namespace))
+        mine = [
+            item
+            for item in log.observations[before:]
+            if isinstance(item, PodObserved) and item.namespace == namespace
+        ]
+        assert ["p004"] == [item.name for item in mine]
+
+
+@pytest.mark.controlplane
+def test_a_requested_resync_names_every_pod(cluster: Cluster, api: Api, namespace: str) -> None:
+    """A second list names what is unchanged in a few bytes, and the watch goes on after it."""
+    api.create(manifests.pod("a", {"cpu": "1"}, namespace=namespace))
+    with following(cluster.kubeconfig(), "pods") as (log, informers, _, call):
+        wait_for("the first sync", lambda: log.of(SyncFinished, "pods"))
+        uid = api.pods(namespace)[0]["metadata"]["uid"]
+        call(informers.resync, "pods")
+        wait_for("the second sync", lambda: len(log.of(SyncFinished, "pods")) == 2)
+        assert [uid] == [item.uid for item in log.of(StillThere, "pods") if item.uid == uid]
+        api.create(manifests.pod("b", {"cpu": "1"}, namespace=namespace))
+        wait_for("the new pod", agree(log, api, namespace))
+
+
+@pytest.mark.controlplane
+def test_a_killed_api_server_and_deletes_in_the_gap(breakable_cluster: ControlPlane) -> None:
+    """After SIGKILL, a restart and changes nobody saw, a new sync brings the log up to date."""
+    api = breakable_cluster.api()
+    api.create(*[manifests.pod(f"p{number:03}", {"cpu": "1"}) for number in range(120)])
+    with following(breakable_cluster.kubeconfig(), "pods") as (log, _, client, _):
+        wait_for("the first sync", lambda: log.of(SyncFinished, "pods"))
+        assert stored_pods(api, "default") == folded_pods(log, "default")
+        client.cut.set()
+        # The new server knows no history: it holds events only from its own start on, later than
+        # this.
+        api.create(manifests.namespace("elsewhere"))
+        breakable_cluster.kill_api_server()
+        breakable_cluster.start_api_server()
+        api.delete("/api/v1/namespaces/default/pods/p000", grace_seconds=0)
+        api.bind("p001", "some-node")
+        api.create(manifests.pod("late", {"cpu": "1"}))
+        assert stored_pods(api, "default") != folded_pods(log, "default")
+        client.cut.clear()
+        wait_for("the log to agree", agree(log, api, "default"), RECOVERY_S_MAX)
+        assert [True, False] == [item.cold for item in log.of(SyncStarted, "pods")]
+        published = [item.name for item in log.observations if isinstance(item, PodObserved)]
+        everything = [*(f"p{number:03}" for number in range(120)), "p001", "late"]
+        assert sorted(everything) == sorted(published)
+        assert 118 == len(log.of(StillThere, "pods"))
+
+
+@pytest.mark.controlplane
+def test_pages_are_of_one_version(cluster: Cluster, api: Api, namespace: str) -> None:
+    """The token of a page leads to the rest of the same list."""
+
+    async def ask() -> None:
+        async with KubeClient(load_configuration(str(cluster.kubeconfig()))) as client:
+            first = await client.list_page("pods", 1, "")
+            second = await client.list_page("pods", 500, first["metadata"]["continue"])
+            found = [item["metadata"] for item in first["items"] + second["items"]]
+            mine = [item["name"] for item in found if item["namespace"] == namespace]
+            assert ["a", "b"] == mine
+            assert first["metadata"]["resourceVersion"] == second["metadata"]["resourceVersion"]
+
+    api.create(*[manifests.pod(name, {"cpu": "1"}, namespace=namespace) for name in "ab"])
+    asyncio.run(ask())
+
+
+@pytest.mark.controlplane
+def test_an_unknown_kind_is_told_from_a_failure(breakable_cluster: ControlPlane) -> None:
+    """404 of a list or a watch is UnknownKind; no connection is Unavailable."""
+
+    async def ask(method: str, error: type[Exception]) -> None:
+        async with KubeClient(load_configuration(str(breakable_cluster.kubeconfig()))) as client:
+            with pytest.raises(error):
+                if method == "list":
+                    await client.list_page(PODGROUPS, 1, "")
+                else:
+                    await anext(client.watch(PODGROUPS, "1"))
+
+    for method in ("list", "watch"):
+        asyncio.run(ask(method, UnknownKind))
+    breakable_cluster.kill_api_server()
+    for method in ("list", "watch"):
+        asyncio.run(ask(method, Unavailable))
+
+
+@pytest.mark.controlplane
+def test_a_crd_that_comes_and_goes(breakable_cluster: ControlPlane) -> None:
+    """A missing kind is reported absent, picked up when its CRD appears, absent again when it goes."""
+    api = breakable_cluster.api()
+    with following(breakable_cluster.kubeconfig(), PODGROUPS, "namespaces") as (log, _, _, _):
+        wait_for("KindAbsent", lambda: log.of(KindAbsent, PODGROUPS))
+        api.apply(POD_GROUP_CRD)
+        group = {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "default"},
+            "spec": {"minMember": 3},
+        }
+        wait_for("the CRD to be served", lambda: _created(api, group))
+        wait_for("the group", lambda: _group_names(log) == ["g"])
+        assert log.of(SyncStarted, PODGROUPS)
+        api.delete(CRD_PATH)
+        wait_for("KindAbsent again", lambda: len(log.of(KindAbsent, PODGROUPS)) == 2)
+        assert [] == _group_names(log)
+        assert 1 == len(log.of(SyncFinished, "namespaces"))
+
+
+@pytest.mark.controlplane
+def test_a_user_without_rights_is_told_so_and_waits(breakable_cluster: ControlPlane) -> None:
+    """403 is no absence: nothing is published until the right is given, then the sync comes."""
+    api = breakable_cluster.api()
+    with following(breakable_cluster.kubeconfig("nobody"), "nodes") as (log, _, _, _):
+        with pytest.raises(ApiError):
+            breakable_cluster.api("nobody").items("/api/v1/nodes")
+        assert [] == log.observations
+        role = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "reader"},
+            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}],
+        }
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reader"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "reader",
+            },
+            "subjects": [{"kind": "User", "name": "nobody"}],
+        }
+        api.apply(role, binding)
+        wait_for("the sync", lambda: log.of(SyncFinished, "nodes"))
+
+
+def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The error says which file, and what to do."""
+    with pytest.raises(LockstepError, match=r"/nowhere: .* --kubeconfig"):
+        load_configuration(str(tmp_path / "nowhere"))
+
+
+def _created(api: Api, body: dict[str, Any]) -> bool:
+    """Whether the object could be made by now; a new CRD is served a moment after its creation."""
+    try:
+        api.apply(body)
+    except (ApiError, LookupError):
+        return False
+    return True
+
+
+def _group_names(log: Log) -> list[str]:
+    return sorted(item.name for item in log.objects(PodGroupObserved, PODGROUPS).values())
+
+
+CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.scheduling.x-k8s.io"
+POD_GROUP_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.x-k8s.io",
+        # The group is protected: the API server asks for a link to the approval of its schema.
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+    },
+    "spec": {
+        "group": "scheduling.x-k8s.io",
+        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
