@@ -16,6 +16,9 @@ FUNCTION_LINES_MAX = 60
 PARAMETERS_MAX = 5  # keyword-only ones not counted
 DUMPING_GROUNDS = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
 EMPTY_WORDS = {"Manager", "Helper", "Handler", "Info", "Data", "Base", "Utils", "Util", "Common"}
+GIVEN_SIGNATURES = {
+    ("streams/embedded/transport.py", "send"),  # Faust's producer
+}
 TWIN_PACKAGES = {"schemas", "state"}
 REMINDER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(\(#\d+\))?")
 
@@ -37,10 +40,15 @@ def find_long_functions(source: Source) -> list[Finding]:
             found.append(source.finding(function.lineno, message))
         names = [each.arg for each in function.args.posonlyargs + function.args.args]
         count = len([name for name in names if name not in ("self", "cls")])
-        if count > PARAMETERS_MAX:
+        if count > PARAMETERS_MAX and not _called_by_others(source, function.name):
             message = f"{function.name}: {count} positional parameters, more than {PARAMETERS_MAX}"
             found.append(source.finding(function.lineno, message))
     return found
+
+
+def _called_by_others(source: Source, function: str) -> bool:
+    """pytest passes a test's arguments by name; a library fixes the signature of its ports."""
+    return function.startswith("test_") or (source.path, function) in GIVEN_SIGNATURES
 
 
 def find_dumping_grounds(source: Source) -> list[Finding]:
