@@ -220,7 +220,7 @@ class State:
         for name, amount in self.class_of(pod).requests:
             axis = columns.axis(name)
             columns.used[axis, node.ord] += sign * amount
-        if pod.allocations:
+        if pod.allocations and self.devices_of(node_name) is not None:
             columns.cards_free[node.ord] = len(self.free_cards(node_name))
         columns.touch(node.ord)
 

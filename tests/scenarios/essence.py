@@ -1,6 +1,7 @@
 """Reports of `simulate` as short readable text: who is where, who waits why, what was commanded.
 
-Used by the scenario runner only. One block a report; lists come sorted, as they stand in the report.
+Used by the scenario runner only. One block a report; lists come sorted, as they stand in the
+report.
 """
 
 import json

@@ -1,7 +1,8 @@
 """What must hold after every settle of a scenario, whatever the scenario is about.
 
-Two shadow states follow the engine through its log: one only applies the published decisions, the other decides
-every record anew. Used by the scenario runner and by the runner of the acceptance cases.
+Two shadow states follow the engine through its log: one only applies the published decisions, the
+other decides every record anew. Used by the scenario runner and by the runner of the acceptance
+cases.
 """
 
 from lockstep.simulate_engine import Engine

@@ -1,7 +1,8 @@
 """Plays every scenario: FOLDER/NAME.yaml is the play, NAME.txt beside it what the reports must say.
 
-`pytest tests/scenarios --rewrite` writes the texts anew; review the diff. After every settle the state is also
-checked against its invariants, its snapshot, and two replays (`tests.scenarios.shadows`).
+`pytest tests/scenarios --rewrite` writes the texts anew; review the diff. After every settle the
+state is also checked against its invariants, its snapshot, and two replays
+(`tests.scenarios.shadows`).
 """
 
 from pathlib import Path
