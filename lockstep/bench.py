@@ -1,0 +1,76 @@
+"""`lockstep bench NAME`: the benchmarks of the performance page. Prints JSON or one line a figure; decides nothing."""
+
+import json
+import tempfile
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Name(StrEnum):
+    """The benchmarks that exist."""
+
+    CORE = "core"
+    REPLAY = "replay"
+
+
+class Output(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def bench(
+    name: Annotated[
+        Name, typer.Argument(help="core: decisions/s of the core; replay: a verified replay.")
+    ],
+    nodes: Annotated[int, typer.Option(help="Nodes.", min=1)] = 5_000,
+    pods: Annotated[int, typer.Option(help="core: pods placed in each repeat.", min=1)] = 20_000,
+    repeats: Annotated[
+        int, typer.Option(help="core: measured repeats after one warm-up.", min=1)
+    ] = 5,
+    observations: Annotated[
+        int, typer.Option(help="replay: observations in the journal.", min=1)
+    ] = 1_000_000,
+    live: Annotated[int, typer.Option(help="replay: pods that run at once.", min=1)] = 50_000,
+    output: Annotated[Output, typer.Option(help="table or json.")] = Output.TABLE,
+) -> None:
+    """Run a benchmark on this machine."""
+    results = (
+        _core(nodes, pods, repeats) if name is Name.CORE else _replay(nodes, observations, live)
+    )
+    if output is Output.JSON:
+        print(json.dumps(results, indent=2))
+        return
+    for label, figures in results.items():
+        print(label)
+        for figure, value in figures.items():
+            print(f"  {figure}: {value}")
+
+
+def _core(nodes: int, pods: int, repeats: int) -> dict[str, dict[str, Any]]:
+    from bench.core import run_core
+
+    return {
+        "C1 identical pods": run_core(nodes, pods, 1, repeats),
+        "C2 100 mixed shapes": run_core(nodes, pods, 100, repeats),
+        "C3 identical pods, 20 times the nodes": run_core(20 * nodes, pods, 1, repeats),
+        "C3 100 mixed shapes, 20 times the nodes": run_core(20 * nodes, pods, 100, repeats),
+        "C4 100 mixed shapes, 5 times the pods placed before": run_core(
+            nodes, pods, 100, 1, init=5 * pods
+        ),
+    }
+
+
+def _replay(nodes: int, observations: int, live: int) -> dict[str, dict[str, Any]]:
+    from bench.replay import run_replay, write_history
+    from lockstep.options import progress_bar
+
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"embedded://{folder}/log"
+        written = write_history(url, nodes, observations, live, shapes=100)
+        with progress_bar("replay") as progress:
+            replayed = run_replay(url, progress)
+    return {"journal": written, "R2 verified replay": replayed}
