@@ -12,6 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -32,6 +33,9 @@ _CREDENTIALS_S: Final = 30.0
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+#: There is one on every cluster.
+_ANY_NAMESPACE: Final = "kube-system"
 #: Version of the API groups whose objects have a status that Lockstep writes.
 _VERSION: Final = "v1alpha1"
 
@@ -53,6 +57,17 @@ def load_configuration(kubeconfig: str | None = None) -> Configuration:
             f"no access to a Kubernetes API server: {error}; name a file with --kubeconfig"
         ) from error
     return configuration
+
+
+def lease_namespace() -> str:
+    """Where the Lease is: POD_NAMESPACE, else the pod's own namespace, else `kube-system`."""
+    given = os.environ.get("POD_NAMESPACE")
+    if given:
+        return given
+    try:
+        return _OWN_NAMESPACE.read_text().strip() or _ANY_NAMESPACE
+    except OSError:
+        return _ANY_NAMESPACE
 
 
 class KubeApi:

@@ -1,0 +1,323 @@
+"""`deploy/` on a real API server: the CRDs take every field, and each role can do its work and nothing else."""
+
+import asyncio
+import itertools
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from schemas import topics
+from schemas.envelope import BindPod, EvictPod, PatchStatus
+from streams.sink.kube import KubeApi, load_configuration
+from tests.integration import manifests
+from tests.integration.api import Api, ApiError, Object, wait_for
+from tests.integration.builds import Missing
+from tests.integration.cluster import Cluster, running_control_plane
+
+pytestmark = pytest.mark.controlplane
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+HOME = "lockstep-system"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+READ = ("get", "list", "watch")
+
+Right = tuple[str, str, str]  # verb, resource (`plural[/subresource][.group]`), namespace or ""
+
+RESOURCES = (
+    *topics.RESOURCES,
+    "pods/binding",
+    "pods/eviction",
+    "pods/status",
+    "pods/exec",
+    "nodes/status",
+    "podgroups/status.scheduling.x-k8s.io",
+    "events",
+    "secrets",
+    "configmaps",
+    "serviceaccounts",
+    "leases.coordination.k8s.io",
+    "deployments.apps",
+    "poddisruptionbudgets.policy",
+    "clusterroles.rbac.authorization.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+)
+INFORMERS = {(verb, resource, "") for verb in READ for resource in topics.RESOURCES}
+SINK = {
+    ("get", "pods", ""),
+    ("create", "pods/binding", ""),
+    ("create", "pods/eviction", ""),
+    ("patch", "pods/status", ""),
+    ("create", "events", ""),
+}
+LEASE = {(verb, "leases.coordination.k8s.io", HOME) for verb in ("get", "create", "update")}
+#: Service account -> what it may do everywhere, and what in Lockstep's own namespace.
+RIGHTS = {
+    "lockstep-informers": INFORMERS,
+    "lockstep-sink": SINK | LEASE,
+    "lockstep": INFORMERS | SINK | LEASE,
+}
+
+
+def documents(*names: str) -> list[Object]:
+    """Every document of these files under deploy/."""
+    return [
+        document
+        for name in names
+        for document in yaml.safe_load_all((DEPLOY / name).read_text())
+        if document is not None
+    ]
+
+
+def crd_files() -> list[str]:
+    return [f"crds/{path.name}" for path in sorted((DEPLOY / "crds").glob("*.yaml"))]
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Cluster]:
+    """A control plane of this module's own, with everything under deploy/ applied to it."""
+    try:
+        with running_control_plane() as plane:
+            admin = plane.api()
+            admin.apply(*documents(*crd_files(), "rbac.yaml", "deployment.yaml"))
+            for crd in documents(*crd_files()):
+                wait_for(crd["metadata"]["name"], lambda crd=crd: established(admin, crd))
+            yield plane
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def established(admin: Api, crd: Object) -> bool:
+    """The API server serves the CRD."""
+    return conditions_of(admin, crd).get("Established") == "True"
+
+
+def conditions_of(admin: Api, crd: Object) -> dict[str, str]:
+    conditions = admin.get(admin.path(crd))["status"].get("conditions", [])
+    return {each["type"]: each["status"] for each in conditions}
+
+
+# -- CRDs ------------------------------------------------------------------------------------
+
+AMOUNTS = {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": 8, "example.com/odd": "-1e3"}
+PODGROUP = {"minMember": 3, "minResources": AMOUNTS, "scheduleTimeoutSeconds": 60}
+PODGROUP_STATUS = {
+    "phase": "Running",
+    "occupiedBy": "ns/owner",
+    "running": 3,
+    "succeeded": 0,
+    "failed": 0,
+    "scheduleStartTime": "2026-01-01T00:00:00Z",
+}
+QUOTA = {"min": AMOUNTS, "max": AMOUNTS}
+DEVICE = {
+    "devices": [
+        {
+            "type": "gpu",
+            "id": "GPU-1",
+            "minor": 0,
+            "moduleID": 2,
+            "health": True,
+            "labels": {"a": "b"},
+            "resources": {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": "80Gi"},
+            "topology": {"socketID": 0, "nodeID": 1, "pcieID": "p0", "busID": "0000:1f:00.0"},
+            "vfGroups": [{"labels": {"c": "d"}, "vfs": [{"minor": 1, "busID": "0000:1f:00.2"}]}],
+            "conditions": [
+                {
+                    "type": "Healthy",
+                    "status": "True",
+                    "observedGeneration": 1,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    "reason": "Fine",
+                    "message": "",
+                }
+            ],
+        }
+    ]
+}
+ALLOCATIONS = {
+    "allocations": [
+        {
+            "type": "gpu",
+            "entries": [{"name": "p", "namespace": "ns", "uuid": "u", "minors": [0, 1]}],
+        }
+    ]
+}
+KINDS: list[tuple[str, str, Object, Object]] = [
+    ("scheduling.x-k8s.io", "PodGroup", PODGROUP, PODGROUP_STATUS),
+    ("scheduling.sigs.k8s.io", "PodGroup", PODGROUP, {**PODGROUP_STATUS, "scheduled": 3}),
+    ("scheduling.x-k8s.io", "ElasticQuota", QUOTA, {"used": AMOUNTS}),
+    ("scheduling.sigs.k8s.io", "ElasticQuota", QUOTA, {"used": AMOUNTS}),
+    ("scheduling.koordinator.sh", "Device", DEVICE, ALLOCATIONS),
+]
+
+
+def made(group: str, kind: str, name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(("group", "kind", "spec", "status"), KINDS)
+def test_crd_keeps_every_field(
+    installed: Cluster, group: str, kind: str, spec: Object, status: Object
+) -> None:
+    """Nothing of spec or status is pruned, and the status is a subresource of its own."""
+    admin = installed.api()
+    body = {**made(group, kind, "full", spec), "status": {"phase": "ignored"}}
+    (created,) = admin.create(body)
+    assert spec == created["spec"]
+    assert "status" not in created
+    path = f"{admin.path(body)}/status"
+    changed = admin.patch(path, {"status": status, "spec": {"minMember": 99}})
+    assert (spec, status) == (changed["spec"], changed["status"])
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "spec", "field"),
+    [
+        ("scheduling.x-k8s.io", "PodGroup", {"minMember": 0}, "spec.minMember"),
+        ("scheduling.sigs.k8s.io", "PodGroup", {"minMember": "3"}, "spec.minMember"),
+        ("scheduling.sigs.k8s.io", "ElasticQuota", {"min": {"cpu": "much"}}, "spec.min.cpu"),
+        ("scheduling.koordinator.sh", "Device", {"devices": [{}]}, "spec.devices[0].type"),
+    ],
+)
+def test_crd_refuses_nonsense(
+    installed: Cluster, group: str, kind: str, spec: Object, field: str
+) -> None:
+    """An invalid field is refused at the door, by name."""
+    with pytest.raises(ApiError) as refusal:
+        installed.api().create(made(group, kind, "bad", spec))
+    assert refusal.value.status == 422
+    assert field in str(refusal.value)
+
+
+def test_crds_are_clean(installed: Cluster) -> None:
+    """All are structural, all names are accepted, and short names are what people type."""
+    admin = installed.api()
+    short = {}
+    for crd in documents(*crd_files()):
+        found = conditions_of(admin, crd)
+        assert found["NamesAccepted"] == "True", crd["metadata"]["name"]
+        assert found.get("NonStructuralSchema", "False") == "False", crd["metadata"]["name"]
+        short[crd["metadata"]["name"]] = crd["spec"]["names"].get("shortNames", [])
+    assert {
+        "devices.scheduling.koordinator.sh": [],
+        "elasticquotas.scheduling.sigs.k8s.io": ["eq", "eqs"],
+        "elasticquotas.scheduling.x-k8s.io": ["eq", "eqs"],
+        "podgroups.scheduling.sigs.k8s.io": ["pg", "pgs"],
+        "podgroups.scheduling.x-k8s.io": ["pg", "pgs"],
+    } == short
+
+
+# -- roles -----------------------------------------------------------------------------------
+
+
+def may(client: Api, right: Right) -> bool:
+    """What the API server says of a right of the client's own user."""
+    verb, resource, namespace = right
+    name, _, group = resource.partition(".")
+    plural, _, subresource = name.partition("/")
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": plural,
+        "subresource": subresource,
+        "namespace": namespace,
+    }
+    review = client.post(
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        },
+    )
+    allowed: bool = review["status"]["allowed"]
+    return allowed
+
+
+@pytest.mark.parametrize("account", RIGHTS)
+def test_role_has_these_rights_and_no_others(installed: Cluster, account: str) -> None:
+    """Every verb on every resource, everywhere and at home: what is not listed is denied."""
+    client = installed.service_account_api(HOME, account)
+    everywhere = {right for right in RIGHTS[account] if not right[2]}
+    expected = RIGHTS[account] | {(verb, resource, HOME) for verb, resource, _ in everywhere}
+    asked = itertools.product(VERBS, RESOURCES, ("", HOME))
+    assert expected == {right for right in asked if may(client, right)}
+
+
+def test_informers_list_every_kind(installed: Cluster) -> None:
+    """The informers' account really lists each kind that has a topic, and cannot create a pod."""
+    client = installed.service_account_api(HOME, "lockstep-informers")
+    for resource in topics.RESOURCES:
+        plural, _, group = resource.partition(".")
+        version = "v1" if group in ("", "scheduling.k8s.io") else "v1alpha1"
+        root = f"/apis/{group}/{version}" if group else "/api/v1"
+        client.items(f"{root}/{plural}")
+    with pytest.raises(ApiError) as refusal:
+        client.post("/api/v1/namespaces/default/pods", manifests.pod("no", {"cpu": "1"}))
+    assert refusal.value.status == 403
+
+
+@pytest.mark.parametrize("account", ["lockstep", "lockstep-sink"])
+def test_sink_does_its_work(installed: Cluster, account: str) -> None:
+    """With its account alone the sink writes a status, binds, reads, evicts, tells, and holds a Lease."""
+    admin = installed.api()
+    (pod,) = admin.create(manifests.pod(account, {"cpu": "1"}))
+    place = {"namespace": "default", "name": account, "uid": pod["metadata"]["uid"]}
+    evict = EvictPod(id=f"2.{len(account)}", reason="a test", **place)
+    fields = {"reason": "Unschedulable", "message": "waits"}
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": account, "namespace": HOME},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15},
+    }
+    config = load_configuration(str(installed.service_account_kubeconfig(HOME, account)))
+
+    async def scene() -> list[int]:
+        async with KubeApi(config) as writer:
+            answers = [
+                await writer.patch_status(
+                    PatchStatus(id="1.0", resource="pods", fields=fields, **place)
+                ),
+                await writer.bind(BindPod(id="1.1", node="n1", **place)),
+                await writer.read_pod("default", account),
+                await writer.evict(evict),
+                await writer.create_event(evict, "why"),
+                await writer.create_lease(HOME, lease),
+                read := await writer.read_lease(HOME, account),
+                await writer.update_lease(HOME, read.body),
+                await writer.create_lease("default", lease | {"metadata": {"name": account}}),
+            ]
+            return [answer.status for answer in answers]
+
+    assert [200, 201, 200, 201, 201, 201, 200, 200, 403] == asyncio.run(scene())
+
+
+# -- the Deployment --------------------------------------------------------------------------
+
+
+def test_deployment_makes_its_pod(installed: Cluster) -> None:
+    """The controllers make the pod: the namespace's restricted profile has nothing against it."""
+    admin = installed.api()
+    wait_for("the pod of the Deployment", lambda: admin.pods(HOME))
+    (pod,) = admin.pods(HOME)
+    (container,) = pod["spec"]["containers"]
+    assert "lockstep" == pod["spec"]["serviceAccountName"]
+    assert ["run", "--log", "$(LOCKSTEP_LOG)"] == container["args"]
+
+
+def test_image_has_the_version_of_the_project() -> None:
+    """The Deployment names the image of this version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (deployment,) = [each for each in documents("deployment.yaml") if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert f"lockstep:{project['version']}" == container["image"]
