@@ -83,7 +83,7 @@ class Feed:
                 self._settings,
                 datadir,
                 tuple(topics),
-                self._on_hint,
+                self.hint,
                 domain=domain,
                 domains=domains,
             )
@@ -224,7 +224,8 @@ class Feed:
 
     # Hints.
 
-    async def _on_hint(self, record: LogRecord) -> None:
+    async def hint(self, record: LogRecord) -> None:
+        """Take a delivery for what it is worth; never raises, never waits."""
         hints = self._hints[record.topic]
         if record.offset < self._next[record.topic]:
             return

@@ -138,21 +138,35 @@ class _Database:
     @staticmethod
     def _offset_at(cursor: Any, topic_id: int, partition: int, absent: int, add: int) -> int:
         if not cursor.valid():
-            cursor.status()  # raises when the iterator stopped at damage
+            try:
+                cursor.status()
+            except Exception as error:
+                raise Fatal(f"embedded log: damaged: {error}; restore a copy") from error
             return absent
         key = cursor.key()
         prefix = _PARTITION_KEY.pack(b"L", topic_id, partition)
         return _OFFSET.unpack_from(key, 9)[0] + add if key.startswith(prefix) else absent
 
     def rows(self, topic_id: int, partition: int, offset: int, end: int) -> Iterator[Row]:
-        """Rows of [offset, end) in order."""
+        """Rows of [offset, end) in order; `end` is the partition's end.
+
+        Raises `Fatal` when they end before it: the newest row is always kept, and RocksDB's
+        iterator ends without a word at a damaged block.
+        """
         stop = _LOG_KEY.pack(b"L", topic_id, partition, end)
         start = _LOG_KEY.pack(b"L", topic_id, partition, offset)
         unpack = _OFFSET.unpack_from
+        reached = offset
         for key, data in self._db.items(from_key=start):
             if key >= stop:
-                return
-            yield _decode(unpack(key, 9)[0], data)
+                break
+            reached = unpack(key, 9)[0] + 1
+            yield _decode(reached - 1, data)
+        if reached < end:
+            raise Fatal(
+                f"embedded log: damaged after offset {reached - 1} of {end} (topic id {topic_id},"
+                f" domain {partition}); restore a copy of the directory"
+            )
 
     def close(self) -> None:
         self._db.close()
@@ -193,11 +207,12 @@ class Store(_Database):
         self._broken: str | None = None
 
     def _count_topics(self) -> int:
-        count = 0
-        for key in self._db.keys(from_key=b"T"):
-            if not key.startswith(b"T"):
-                break
+        count, cursor = 0, self._db.iter()
+        cursor.seek(b"T")
+        while cursor.valid() and cursor.key().startswith(b"T"):
             count += 1
+            cursor.next()
+        cursor.status()  # raises at damage, where two topics would end up with one id
         return count
 
     def declare(self, topic: str, *, compacted: bool) -> None:
@@ -474,7 +489,8 @@ class EmbeddedReader:
         if known is None or limit <= 0:
             return []
         found: list[LogRecord] = []
-        for row in follower.rows(known[0], self._domain, max(offset, 0), _OFFSET_MAX):
+        end = follower.end_of(known[0], self._domain)
+        for row in follower.rows(known[0], self._domain, max(offset, 0), end):
             found.append(LogRecord(topic, *row))
             if len(found) == limit:
                 break

@@ -1,0 +1,189 @@
+"""The feed hands on every record once and in order, whatever the deliveries are."""
+
+import asyncio
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import Fatal, Unavailable
+from streams.feed import BATCH_MAX, HINTS_MAX, Feed
+from streams.log import LogRecord, open_writer
+from streams.log_memory import MemoryReader, drop_memory_log
+
+
+@pytest.fixture(name="url")
+def a_memory_log() -> Iterator[str]:
+    """The address of an empty memory log."""
+    name = uuid4().hex
+    yield f"memory://{name}"
+    drop_memory_log(name)
+
+
+def fill(url: str, topic: str, count: int) -> list[LogRecord]:
+    """`count` records whose values are their offsets, as a reader sees them."""
+    offsets = open_writer(url).append_many([(topic, None, b"%d" % i) for i in range(count)])
+    return [LogRecord(topic, offset, 0, None, b"%d" % offset) for offset in offsets]
+
+
+class Taken:
+    """Collects what a feed hands on, and stops the feed when a topic has reached `until`."""
+
+    def __init__(self, until: dict[str, int]) -> None:
+        self.until = until
+        self.offsets: dict[str, list[int]] = {topic: [] for topic in until}
+        self.batches: list[int] = []
+        self.feed: Feed | None = None
+
+    async def __call__(self, topic: str, records: list[LogRecord]) -> None:
+        self.batches.append(len(records))
+        self.offsets[topic] += [record.offset for record in records]
+        assert self.feed is not None
+        if all(self.feed.next_offsets()[t] >= end for t, end in self.until.items()):
+            await self.feed.stop()
+
+
+def run(feed: Feed, taken: Taken | None = None) -> None:
+    """Run the feed to its end, at most ten seconds."""
+    if taken is not None:
+        taken.feed = feed
+
+    async def main() -> None:
+        async with asyncio.timeout(10):
+            await feed.run()
+
+    asyncio.run(main())
+
+
+def test_reads_all_topics_from_their_offsets(url: str) -> None:
+    """Each topic starts at its own next offset, and batches are bounded."""
+    fill(url, "pods", 2 * BATCH_MAX + 1)
+    fill(url, "nodes", 3)
+    taken = Taken({"pods": 2 * BATCH_MAX + 1, "nodes": 3})
+    run(Feed(url, "role", {"pods": 7, "nodes": 1}, taken), taken)
+    assert list(range(7, 2 * BATCH_MAX + 1)) == taken.offsets["pods"]
+    assert [1, 2] == taken.offsets["nodes"]
+    assert BATCH_MAX == max(taken.batches)
+
+
+@given(st.lists(st.integers(0, 39), max_size=120), st.integers(0, 40))
+def test_any_deliveries_give_the_log(hinted: list[int], start: int) -> None:
+    """Stale, doubled, missing and disordered deliveries all end in the same exact sequence."""
+    name = uuid4().hex
+    url = f"memory://{name}"
+    try:
+        records = fill(url, "pods", 40) + fill(url, "nodes", 1)
+        taken = Taken({"pods": 40, "nodes": 1})
+        feed = Feed(url, "role", {"pods": start, "nodes": 0}, taken)
+
+        async def main() -> None:
+            for offset in hinted:
+                await feed.hint(records[offset])
+            taken.feed = feed
+            async with asyncio.timeout(10):
+                await feed.run()
+
+        asyncio.run(main())
+        assert list(range(start, 40)) == taken.offsets["pods"]
+    finally:
+        drop_memory_log(name)
+
+
+def test_hints_are_bounded(url: str) -> None:
+    """More deliveries than the feed keeps cost no record: they are read from the log."""
+    count = HINTS_MAX + 100
+    records = fill(url, "pods", count)
+    taken = Taken({"pods": count})
+    feed = Feed(url, "role", {"pods": 0}, taken)
+
+    async def main() -> None:
+        for record in records:
+            await feed.hint(record)
+        taken.feed = feed
+        await feed.run()
+
+    asyncio.run(main())
+    assert list(range(count)) == taken.offsets["pods"]
+
+
+def test_an_append_wakes_a_resting_feed(url: str) -> None:
+    """What is appended while the feed rests comes within a fraction of the slow poll."""
+    taken = Taken({"pods": 1})
+    feed = taken.feed = Feed(url, "role", {"pods": 0}, taken)
+
+    async def main() -> None:
+        running = asyncio.create_task(feed.run())
+        await asyncio.sleep(0.1)
+        fill(url, "pods", 1)
+        async with asyncio.timeout(5):
+            await running
+
+    asyncio.run(main())
+    assert [0] == taken.offsets["pods"]
+
+
+def test_reposition_goes_back_and_forth(url: str) -> None:
+    """A role may move a topic from inside its callback; deliveries of before do not count."""
+    records = fill(url, "pods", 10)
+    seen: list[int] = []
+
+    async def on_records(topic: str, batch: list[LogRecord]) -> None:
+        seen.extend(record.offset for record in batch)
+        if seen == list(range(10)):
+            for record in records[4:6]:
+                await feed.hint(record)
+            feed.reposition("pods", 2)
+        elif len(seen) == 18:
+            feed.reposition("pods", 9)
+        elif len(seen) == 19:
+            await feed.stop()
+
+    feed = Feed(url, "role", {"pods": 0}, on_records)
+    run(feed)
+    assert [*range(10), *range(2, 10), 9] == seen
+
+
+def test_error_of_the_role_ends_the_feed(url: str) -> None:
+    """What the callback raises comes out of `run`, and the record counts as handed on."""
+    fill(url, "pods", 3)
+
+    async def on_records(topic: str, records: list[LogRecord]) -> None:
+        raise Fatal("journal differs at 7")
+
+    feed = Feed(url, "role", {"pods": 0}, on_records)
+    with pytest.raises(Fatal, match="differs at 7"):
+        run(feed)
+    assert {"pods": 3} == feed.next_offsets()
+
+
+def test_trimmed_history_is_fatal(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that retention has taken is named; nothing is skipped in silence."""
+    fill(url, "pods", 10)
+    whole = MemoryReader.read
+
+    def trimmed(self: MemoryReader, topic: str, offset: int, *rest: int) -> list[LogRecord]:
+        return whole(self, topic, max(offset, 4), *rest)
+
+    monkeypatch.setattr(MemoryReader, "read", trimmed)
+    taken = Taken({"pods": 10})
+    with pytest.raises(Fatal, match="pods: offset 2 is gone"):
+        run(Feed(url, "role", {"pods": 2}, taken), taken)
+    assert [] == taken.offsets["pods"]
+
+
+def test_log_that_does_not_answer_is_asked_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feed outlives a log that is away for a while."""
+    fill(url, "pods", 3)
+    whole, failures = MemoryReader.read, [Unavailable("away"), Unavailable("still away")]
+
+    def flaky(self: MemoryReader, topic: str, offset: int, *rest: int) -> list[LogRecord]:
+        if failures:
+            raise failures.pop()
+        return whole(self, topic, offset, *rest)
+
+    monkeypatch.setattr(MemoryReader, "read", flaky)
+    taken = Taken({"pods": 3})
+    run(Feed(url, "role", {"pods": 0}, taken), taken)
+    assert [0, 1, 2] == taken.offsets["pods"]
