@@ -20,6 +20,7 @@ from urllib.parse import quote
 import aiohttp
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from yaml import YAMLError
 from yarl import URL
 
 from schemas.envelope import BindPod, EvictPod, PatchStatus
@@ -52,9 +53,10 @@ def load_configuration(kubeconfig: str | None = None) -> Configuration:
             load_incluster_config(client_configuration=configuration)
         else:
             load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    except (ConfigException, OSError) as error:
+    except (ConfigException, OSError, YAMLError) as error:
+        where = kubeconfig or "the pod's service account or the default kubeconfig"
         raise LockstepError(
-            f"no access to a Kubernetes API server: {error}; name a file with --kubeconfig"
+            f"no API server found through {where}: {error} Name a file with --kubeconfig."
         ) from error
     return configuration
 

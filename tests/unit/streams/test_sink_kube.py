@@ -1,0 +1,238 @@
+"""The adapter over aiohttp against a small HTTP server: credentials, lost answers, odd answers."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.client import Configuration
+
+from schemas.envelope import BindPod, PatchStatus
+from schemas.errors import LockstepError
+from streams.sink.kube import KubeApi, lease_namespace, load_configuration
+
+BIND = BindPod(id="7.0", namespace="n s", name="a", uid="u", node="n1", annotations={"k": "v"})
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def api_of(answer: Answer, **settings: float) -> AsyncIterator[tuple[KubeApi, Configuration]]:
+    """The adapter, in front of a server that answers everything with `answer`."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    configuration = Configuration(host=f"http://127.0.0.1:{port}")
+    try:
+        async with KubeApi(configuration, **settings) as api:
+            yield api, configuration
+    finally:
+        await runner.cleanup()
+
+
+def test_what_a_bind_sends() -> None:
+    """Path, precondition, annotations, command id and target are as the API server wants them."""
+
+    async def scene() -> None:
+        seen: list[Any] = []
+
+        async def answer(request: web.Request) -> web.Response:
+            seen.append((request.method, request.rel_url.raw_path, await request.json()))
+            return web.json_response({"status": "Success"}, status=201)
+
+        async with api_of(answer) as (api, _):
+            assert 201 == (await api.bind(BIND)).status
+        metadata = {
+            "namespace": "n s",
+            "name": "a",
+            "uid": "u",
+            "annotations": {"k": "v", "lockstep.dev/command-id": "7.0"},
+        }
+        assert [
+            (
+                "POST",
+                "/api/v1/namespaces/n%20s/pods/a/binding",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": metadata,
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+                },
+            )
+        ] == seen
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "path"),
+    [
+        ("pods", "ns", "/api/v1/namespaces/ns/pods/a/status"),
+        (
+            "podgroups.scheduling.x-k8s.io",
+            "ns",
+            "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ns/podgroups/a/status",
+        ),
+        (
+            "reservations.scheduling.koordinator.sh",
+            "",
+            "/apis/scheduling.koordinator.sh/v1alpha1/reservations/a/status",
+        ),
+    ],
+)
+def test_where_a_status_goes(resource: str, namespace: str, path: str) -> None:
+    """Pods, namespaced and cluster-scoped kinds each have their path."""
+
+    async def scene() -> None:
+        seen = []
+
+        async def answer(request: web.Request) -> web.Response:
+            seen.append(request.path)
+            return web.json_response({})
+
+        async with api_of(answer) as (api, _):
+            await api.patch_status(
+                PatchStatus(
+                    id="7.0", resource=resource, namespace=namespace, name="a", uid="u", fields={}
+                )
+            )
+        assert [path] == seen
+
+    asyncio.run(scene())
+
+
+def test_credentials_are_fetched_once_and_go_with_every_call() -> None:
+    """Calls that start together wait for the credentials: none goes out without."""
+
+    async def scene() -> None:
+        seen: list[str | None] = []
+        fetched = []
+
+        async def answer(request: web.Request) -> web.Response:
+            seen.append(request.headers.get("Authorization"))
+            return web.json_response({}, status=201)
+
+        def refresh(configuration: Configuration) -> None:
+            fetched.append(1)
+            time.sleep(0.05)
+            configuration.api_key["BearerToken"] = "Bearer t"
+
+        async with api_of(answer) as (api, configuration):
+            configuration.refresh_api_key_hook = refresh
+            await asyncio.gather(*(api.bind(BIND) for _ in range(10)))
+        assert (["Bearer t"] * 10, 1) == (seen, len(fetched))
+
+    asyncio.run(scene())
+
+
+def test_401_makes_the_next_call_ask_for_credentials_again() -> None:
+    """A token that the server no longer takes is not used for the rest of its time."""
+
+    async def scene() -> None:
+        tokens = iter(["old", "new"])
+
+        async def answer(request: web.Request) -> web.Response:
+            good = request.headers.get("Authorization") == "new"
+            return web.json_response({}, status=201 if good else 401)
+
+        def refresh(configuration: Configuration) -> None:
+            configuration.api_key["BearerToken"] = next(tokens)
+
+        async with api_of(answer) as (api, configuration):
+            configuration.refresh_api_key_hook = refresh
+            assert [401, 201] == [(await api.bind(BIND)).status for _ in range(2)]
+
+    asyncio.run(scene())
+
+
+def test_no_answer_is_unknown() -> None:
+    """A server that is slow, hangs up, or is not there: status 0, with what happened."""
+
+    async def scene() -> None:
+        async def slow(request: web.Request) -> web.Response:
+            await asyncio.sleep(1)
+            return web.json_response({})
+
+        async def hang_up(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            request.transport.close()
+            return web.json_response({})
+
+        async with api_of(slow, timeout_s=0.05) as (api, _):
+            assert 0 == (await api.bind(BIND)).status
+        async with api_of(hang_up) as (api, _):
+            answer = await api.bind(BIND)
+            assert (0, "ServerDisconnectedError") == (answer.status, answer.reason)
+        async with KubeApi(Configuration(host="http://127.0.0.1:9")) as api:
+            answer = await api.bind(BIND)
+            assert 0 == answer.status
+            assert "127.0.0.1:9" in answer.message
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[1]", b"\xff"])
+def test_answers_that_are_no_status_object(body: bytes) -> None:
+    """A proxy's page keeps its status; its text stands for the message."""
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.Response(status=502, body=body)
+
+        async with api_of(answer) as (api, _):
+            found = await api.bind(BIND)
+            assert 502 == found.status
+            assert body.decode(errors="replace") == found.message
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("text", [None, "", "a: [", "kind: Config"])
+def test_useless_kubeconfig_is_one_clear_error(tmp_path: Path, text: str | None) -> None:
+    """A file that is missing or broken is named, with the option that mends it."""
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(LockstepError, match=rf"(?s)through {path}: .*--kubeconfig"):
+        load_configuration(str(path))
+
+
+def test_kubeconfig_is_read(tmp_path: Path) -> None:
+    """Address and token come from the file."""
+    path = tmp_path / "config"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": "http://example.com"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    configuration = load_configuration(str(path))
+    assert "http://example.com" == configuration.host
+    assert "Bearer t" == configuration.get_api_key_with_prefix("BearerToken", "authorization")
+
+
+def test_namespace_of_the_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Given, else the pod's own, else one that every cluster has."""
+    own = tmp_path / "namespace"
+    monkeypatch.setattr("streams.sink.kube._OWN_NAMESPACE", own)
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    assert "kube-system" == lease_namespace()
+    own.write_text("lockstep-own")
+    assert "lockstep-own" == lease_namespace()
+    monkeypatch.setenv("POD_NAMESPACE", "lockstep-given")
+    assert "lockstep-given" == lease_namespace()
