@@ -60,6 +60,7 @@ class Play:
         self._admin: list[Observed] = []
         self._on_settled = on_settled
         self._step = 0
+        self._times = 1
         self._reported = False
         for kind in OBSERVED_KINDS:
             self.informers.relist(kind, cold=True)
@@ -122,8 +123,7 @@ class Play:
                 for kind in kinds_named(step.kind):
                     self.informers.relist(kind)
             case "duplicate":
-                self.informers.duplicate(step.times)
-                self._admin = self._admin * step.times
+                self._times = step.times
             case _:
                 assert step.verb == "restart", step.verb
                 self.restart()
@@ -145,8 +145,9 @@ class Play:
         """Delivers what was applied as one batch, then goes on until nothing changes at this
         moment.
         """
-        self._publish(ADMIN, self._admin)
-        self._admin = []
+        self.informers.duplicate(self._times)
+        self._publish(ADMIN, self._admin * self._times)
+        self._admin, self._times = [], 1
         self._deliver([])
         for _ in range(RECORDS_MAX):
             decision = self.engine.step(self.cluster.now_us)

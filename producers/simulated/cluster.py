@@ -180,23 +180,23 @@ class Cluster:
         metadata = document["metadata"]
         document = admitted(kind, document, self.store.list(_PRIORITY_CLASS))
         old = self.store.get(kind, metadata.get("namespace", ""), metadata["name"])
+        gone = self.store.gone(str(metadata.get("uid")))
+        if gone is not None and metadata.get("resourceVersion") is not None:
+            picture = _with_identity(document, gone)
+            if version_of(picture) <= version_of(gone):
+                self.store.old_news(kind, picture)
+                return
         if old is not None and metadata.get("uid") not in (None, uid_of(old)):
             self._remove(kind, old)  # a successor of the same name
             old = None
         if old is None:
             self.store.create(kind, _run(document) if kind is POD else document, self.now_us)
             return
-        version = int(metadata.get("resourceVersion") or version_of(old) + 1)
-        identity = {
-            "uid": uid_of(old),
-            "resourceVersion": str(version),
-            "creationTimestamp": metadata.get("creationTimestamp")
-            or old["metadata"]["creationTimestamp"],
-        }
-        if version < version_of(old):
-            self.store.old_news(kind, changed(document, metadata=identity))
+        document = _with_identity(document, old)
+        if version_of(document) < version_of(old):
+            self.store.old_news(kind, document)
             return
-        self.store.replace(kind, self._over(kind, old, changed(document, metadata=identity)))
+        self.store.replace(kind, self._over(kind, old, document))
 
     def _over(self, kind: Kind, old: Raw, document: Raw) -> Raw:
         """The document with what a replacement does not take away from the old object."""
@@ -239,6 +239,18 @@ class Cluster:
                 for item in self.store.list(owned_kind):
                     if item["metadata"].get("namespace") == metadata["name"]:
                         self._remove(owned_kind, item)
+
+
+def _with_identity(document: Raw, known: Raw) -> Raw:
+    """The document with the identity it does not give taken from what is known of the object."""
+    given = document["metadata"]
+    identity = {
+        "uid": uid_of(known),
+        "resourceVersion": str(given.get("resourceVersion") or version_of(known) + 1),
+        "creationTimestamp": given.get("creationTimestamp")
+        or known["metadata"]["creationTimestamp"],
+    }
+    return changed(document, metadata=identity)
 
 
 def _run(pod: Raw) -> Raw:

@@ -32,6 +32,7 @@ class Informers:
         self._lost: dict[Kind, bool] = {}
         self._pending: list[tuple[str, Observed]] = []
         self._lists = 0
+        self._times = 1
 
     def see(self) -> None:
         """Takes the cluster's watch events. Raises `InvalidMessage` that names object and field."""
@@ -78,14 +79,14 @@ class Informers:
         self._publish(kind, SyncFinished(resource=kind.resource, epoch=epoch, list_rv=list_rv))
 
     def duplicate(self, times: int) -> None:
-        """What waits to be published is published so many times, over and over in its order."""
-        self.see()
-        self._pending = self._pending * times
+        """What is published by the next `take` is published so many times, over and over."""
+        self._times = times
 
     def take(self) -> list[Message]:
         """The messages to publish now, by topic in the order of `schemas.topics.INTAKE`."""
         self.see()
-        pending, self._pending = self._pending, []
+        pending, self._pending = self._pending * self._times, []
+        self._times = 1
         messages: list[Message] = []
         for topic in INTAKE:
             observations = [item for where, item in pending if where == topic]

@@ -51,6 +51,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[tuple[str, str], Raw]] = {}
         self._created = 0
+        self._gone: dict[str, Raw] = {}
         self.highest_version = 0
         self.events: list[WatchEvent] = []
 
@@ -95,11 +96,16 @@ class Store:
         version = version_of(old) + 1
         self.highest_version = max(self.highest_version, version)
         gone = changed(old, metadata={"resourceVersion": str(version)})
+        self._gone[uid_of(old)] = gone
         self.events.append(WatchEvent("DELETED", kind, gone))
 
     def old_news(self, kind: Kind, raw: Raw) -> None:
         """A late picture of an object: the watch shows it, the store keeps what it has."""
         self.events.append(WatchEvent("MODIFIED", kind, raw))
+
+    def gone(self, uid: str) -> Raw | None:
+        """The last picture of an object that was removed, or None."""
+        return self._gone.get(uid)
 
     def keep_silently(self, kind: Kind, raw: Raw) -> None:
         """Stores a change of status that no informer looks at: same version, no watch event."""

@@ -103,6 +103,17 @@ def test_a_lower_version_is_old_news() -> None:
     )
 
 
+def test_late_news_of_a_gone_object_does_not_bring_it_back() -> None:
+    """The watch shows a late picture of the predecessor; the successor stays what it is."""
+    cluster = cluster_of(pod(uid=UID, resourceVersion="5"))
+    cluster.delete("Pod", "default", "a")
+    cluster.apply(pod(uid=OTHER_UID))
+    cluster.take_events()
+    cluster.apply(pod(uid=UID, resourceVersion="4"))
+    assert [("MODIFIED", "a", 4)] == seen(cluster)
+    assert OTHER_UID == read(cluster)["metadata"]["uid"]
+
+
 def test_a_change_without_a_version_is_one_above_the_object() -> None:
     """Whoever gives a version of his own keeps control: changes count on from it."""
     cluster = cluster_of(pod("other"), pod(resourceVersion="5"))
