@@ -6,14 +6,14 @@ which may kill them.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import pytest
 
 from tests.integration import manifests
-from tests.integration.api import Api
+from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import Cluster, ControlPlane, find_cluster, running_control_plane
 from tests.integration.kafka_broker import KafkaAddress, LocalBroker, find_kafka, running_broker
@@ -71,11 +71,27 @@ def api(cluster: Cluster) -> Api:
 
 @pytest.fixture
 def namespace(api: Api) -> Iterator[str]:
-    """A namespace for this test alone; its pods are gone afterwards, so nothing is left running."""
+    """A namespace for this test alone; its pods are gone afterwards, so the next test has the room."""
     name = f"t{uuid.uuid4().hex[:12]}"
     api.create(manifests.namespace(name))
     yield name
-    api.delete(f"/api/v1/namespaces/{name}")
+    api.delete(f"/api/v1/namespaces/{name}")  # from here on no controller can make new pods
+    api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
+    wait_for("the pods to go", lambda: not api.pods(name))
+
+
+@pytest.fixture
+def add_nodes(api: Api) -> Iterator[Callable[..., None]]:
+    """Creates the given Node objects; they are gone afterwards, so the next test starts with none."""
+    names: list[str] = []
+
+    def add(*nodes: Object) -> None:
+        names.extend(node["metadata"]["name"] for node in nodes)
+        api.create(*nodes)
+
+    yield add
+    for name in names:
+        api.delete(f"/api/v1/nodes/{name}")
 
 
 @pytest.fixture

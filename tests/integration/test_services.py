@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -12,6 +13,8 @@ from tests.integration.api import Api, ApiError, wait_for
 from tests.integration.cluster import Cluster, ControlPlane
 from tests.integration.kafka_broker import KafkaAddress, LocalBroker
 from tests.integration.kubelet import Kubelet
+
+AddNodes = Callable[..., None]
 
 
 def create_topic(bootstrap: str, topic: str) -> None:
@@ -70,13 +73,15 @@ def test_acknowledged_messages_survive_a_killed_broker(
 
 
 @pytest.mark.controlplane
-def test_a_deployments_pods_run_once_bound(api: Api, namespace: str, kubelet: Kubelet) -> None:
+def test_a_deployments_pods_run_once_bound(
+    api: Api, namespace: str, add_nodes: AddNodes, kubelet: Kubelet
+) -> None:
     """The controllers make a Deployment's pods, and a bound pod becomes Running and Ready."""
-    api.apply(manifests.node("services-n1", {"cpu": "8", "memory": "16Gi"}))
+    add_nodes(manifests.node("n1", {"cpu": "8", "memory": "16Gi"}))
     api.create(manifests.deployment("web", 3, {"cpu": "1"}, namespace=namespace))
     wait_for("three pods", lambda: len(api.pods(namespace)) == 3)
     bound, *others = sorted(pod["metadata"]["name"] for pod in api.pods(namespace))
-    api.bind(bound, "services-n1", namespace=namespace)
+    api.bind(bound, "n1", namespace=namespace)
 
     def phases() -> dict[str, str]:
         return {pod["metadata"]["name"]: pod["status"]["phase"] for pod in api.pods(namespace)}
@@ -93,14 +98,16 @@ def test_a_deployments_pods_run_once_bound(api: Api, namespace: str, kubelet: Ku
 
 
 @pytest.mark.controlplane
-def test_an_evicted_pod_goes_and_is_replaced(api: Api, namespace: str, kubelet: Kubelet) -> None:
+def test_an_evicted_pod_goes_and_is_replaced(
+    api: Api, namespace: str, add_nodes: AddNodes, kubelet: Kubelet
+) -> None:
     """The kubelet stand-in ends a terminating pod, and its controller makes another."""
-    api.apply(manifests.node("services-n1", {"cpu": "8", "memory": "16Gi"}))
+    add_nodes(manifests.node("n1", {"cpu": "8", "memory": "16Gi"}))
     api.create(manifests.deployment("web", 1, {"cpu": "1"}, namespace=namespace))
     wait_for("a pod", lambda: len(api.pods(namespace)) == 1)
     (pod,) = api.pods(namespace)
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-    api.bind(name, "services-n1", namespace=namespace)
+    api.bind(name, "n1", namespace=namespace)
     wait_for("it to run", lambda: api.pods(namespace)[0]["status"]["phase"] == "Running")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     api.post(f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
