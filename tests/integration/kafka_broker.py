@@ -28,7 +28,7 @@ DOCKER_SOCKET = (
     "unix:///var/run/docker.sock"  # where an engine listens unless DOCKER_HOST says else
 )
 # The first compiler tier only: a broker that lives for minutes never earns back the second.
-JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024  # journal and decisions; what a checkpoint chunk may need
 
 
@@ -61,7 +61,8 @@ class LocalBroker:
         self, jars: Path, directory: Path, settings: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
-        self._classpath = f"{jars}/*"
+        # Native libraries are unpacked beside the data, so that a killed broker leaves nothing behind.
+        self._java = [*JAVA, f"-Djava.io.tmpdir={directory}", "-cp", f"{jars}/*"]
         self._config = directory / "server.properties"
         port, controller_port = free_ports(2)
         self.address = KafkaAddress(f"127.0.0.1:{port}")
@@ -69,7 +70,7 @@ class LocalBroker:
         self._config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         self._format()
         self.service = Service(
-            [*JAVA, "-cp", self._classpath, "kafka.Kafka", str(self._config)],
+            [*self._java, "kafka.Kafka", str(self._config)],
             log=directory / "broker.log",
             ready=lambda: answers(self.address.bootstrap),
         )
@@ -88,7 +89,7 @@ class LocalBroker:
     def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         cluster = "L" + cluster[1:]  # an id that begins with a dash would be read as an option
-        tool = [*JAVA, "-cp", self._classpath, "kafka.tools.StorageTool"]
+        tool = [*self._java, "kafka.tools.StorageTool"]
         subprocess.run(
             [*tool, "format", "-t", cluster, "-c", str(self._config)],
             check=True,
