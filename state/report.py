@@ -5,13 +5,16 @@ Worked out from State, never stored in it. Called by the projector, `lockstep st
 
 from typing import Any
 
+import msgspec
+
 from state.model.gangs import podgroup_of
-from state.model.podclass import CARD_RESOURCES, Membership
+from state.model.podclass import CARD_RESOURCES
 from state.model.rows import Gang, OpenCommand, Pod, Quota
 from state.model.state import FINISHED, State, place_of
 
 Json = dict[str, Any]
 _DEFAULT_QUOTA = "koordinator-default-quota"
+_NAMESPACES = "quota.scheduling.koordinator.sh/namespaces"
 
 
 def report(state: State) -> Json:
@@ -105,32 +108,44 @@ def gang_phase(state: State, key: str) -> str:
 
 def quota_of(state: State, pod: Pod) -> str | None:
     """The quota the pod is charged to, by label, by namespace of the same name, or by annotated namespaces."""
-    said: Membership = state.membership(pod)
-    names = {
-        quota.name: quota
-        for quota in sorted(state.quotas.values(), key=lambda row: (row.name, row.uid))
-    }
-    if said.quota:
-        return said.quota if said.quota in names else _DEFAULT_QUOTA
-    own = names.get(pod.namespace)
-    if own is not None and own.namespace == pod.namespace:
-        return own.name
+    claim = state.claim_of(pod)
+    if not claim.startswith("/"):
+        known = any(quota.name == claim for quota in state.quotas.values())
+        return claim if known else _DEFAULT_QUOTA
+    for quota in sorted(
+        state.quotas.values(), key=lambda row: (row.name != claim[1:], row.name, row.uid)
+    ):
+        if claim in claims_of(quota):
+            return quota.name
     return None
+
+
+def claims_of(quota: Quota) -> list[str]:
+    """The claims that a quota answers: its name, and the namespaces that are its own."""
+    claims = [quota.name]
+    if quota.name == quota.namespace:
+        claims.append(f"/{quota.namespace}")
+    try:
+        listed = msgspec.json.decode(quota.annotations.get(_NAMESPACES, "[]"), type=list[str])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        listed = []
+    return claims + [f"/{namespace}" for namespace in listed]
 
 
 def quota_row(state: State, quota: Quota) -> Json:
     """A quota: stored bounds, and what its pods ask for and use, in the keys of max. Not enforced by this version."""
     request: dict[str, int] = {}
     used: dict[str, int] = {}
-    for uid in sorted(state.pods):
-        pod = state.pods[uid]
-        if pod.phase in FINISHED or quota_of(state, pod) != quota.name:
-            continue
-        for name, amount in charged(state, pod).items():
-            if name in quota.max:
-                request[name] = request.get(name, 0) + amount
-                if place_of(pod):
-                    used[name] = used.get(name, 0) + amount
+    for claim in claims_of(quota):
+        for uid in state.claims.get(claim, ()):
+            pod = state.pods[uid]
+            if pod.phase in FINISHED or quota_of(state, pod) != quota.name:
+                continue
+            for name, amount in charged(state, pod).items():
+                if name in quota.max:
+                    request[name] = request.get(name, 0) + amount
+                    if place_of(pod):
+                        used[name] = used.get(name, 0) + amount
     return {
         "name": quota.name,
         "namespace": quota.namespace,
@@ -138,8 +153,8 @@ def quota_row(state: State, quota: Quota) -> Json:
         "parent": quota.labels.get("quota.scheduling.koordinator.sh/parent", ""),
         "min": quota.min,
         "max": quota.max,
-        "request": request,
-        "used": used,
+        "request": {name: request[name] for name in sorted(request)},
+        "used": {name: used[name] for name in sorted(used)},
         "runtime": {},
     }
 

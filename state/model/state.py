@@ -61,6 +61,7 @@ class State:
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
+        self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
         self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
         self.classes: dict[bytes, ClassScores] = {}
@@ -97,6 +98,10 @@ class State:
         """`ns/name` of the pod's gang, or empty."""
         name = self.membership(pod).gang
         return f"{pod.namespace}/{name}" if name else ""
+
+    def claim_of(self, pod: Pod) -> str:
+        """What says which quota a pod is charged to: the quota it names, else `/` and its namespace."""
+        return self.membership(pod).quota or f"/{pod.namespace}"
 
     def intern(self, raw: Raw) -> Raw:
         """The one copy of equal bytes (a view into a record would keep the whole record in memory)."""
@@ -186,6 +191,10 @@ class State:
                 _index(self.members, key, uid, False)
             if new is not None and (key := self.gang_key(new)):
                 _index(self.members, key, uid, True)
+            if old is not None:
+                _index(self.claims, self.claim_of(old), uid, False)
+            if new is not None:
+                _index(self.claims, self.claim_of(new), uid, True)
             named = cast(Pod, new or old)
             _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
         self._index_waiting(uid, new)
