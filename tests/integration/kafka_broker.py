@@ -24,9 +24,7 @@ from tests.integration.process import Service, free_ports
 
 START_SECONDS_MAX = 90
 REPLY_SECONDS_MAX = 2
-DOCKER_SOCKET = (
-    "unix:///var/run/docker.sock"  # where an engine listens unless DOCKER_HOST says else
-)
+DOCKER_SOCKET = "unix:///var/run/docker.sock"  # unless DOCKER_HOST names another
 # The first compiler tier only: a broker that lives for minutes never earns back the second.
 JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024  # journal and decisions; what a checkpoint chunk may need
