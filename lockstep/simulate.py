@@ -5,14 +5,15 @@ it is imported when the command runs, so that the command line starts fast.
 """
 
 import json
-import os
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from schemas.errors import Fatal, LockstepError
+
+_MEMORY: Final = "simulate"
 
 
 class Output(StrEnum):
@@ -45,6 +46,7 @@ def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
     """Plays the files and prints; returns the exit code: 1 a restart that differs, 2 bad input."""
     from lockstep.simulate_documents import read_documents, read_policy
     from lockstep.simulate_play import Play
+    from streams.log_memory import drop_memory_log
 
     play = None
     try:
@@ -67,6 +69,7 @@ def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
     finally:
         if play is not None:
             play.engine.close()
+        drop_memory_log(_MEMORY)
     if output is Output.JSONL:
         _print_lines(play.reports[shown:])
     elif output is Output.JSON:
@@ -80,7 +83,7 @@ def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
 
 def _log_url(log: str) -> str:
     if log == "memory":
-        return f"memory://simulate-{os.getpid()}"
+        return f"memory://{_MEMORY}"
     if not log.startswith("embedded:"):
         raise LockstepError(f"--log {log}: memory or embedded:///path is wanted")
     return log

@@ -55,9 +55,7 @@ class SimulatedSink:
                 self._cluster.patch_status(*place, command.fields)
             else:
                 self._open[command.id] = _Open(_on_the_wire(command))
-        for command_id in decision.withdrawn:
-            if command_id in self._open:
-                self._open[command_id].withdrawn = True
+        self._withdraw(decision)
 
     def recover(self, decisions: list[Decision]) -> None:
         """Forgets everything and takes the open commands from the history of decisions."""
@@ -66,9 +64,7 @@ class SimulatedSink:
             for command in decision.commands:
                 if command.kind != "PatchStatus":
                     self._open[command.id] = _Open(_on_the_wire(command))
-            for command_id in decision.withdrawn:
-                if command_id in self._open:
-                    self._open[command_id].withdrawn = True
+            self._withdraw(decision)
             for command_id in decision.ended:
                 self._open.pop(command_id, None)
 
@@ -94,10 +90,19 @@ class SimulatedSink:
                 moments.append(item.try_us)
         return min(moments, default=None)
 
-    def _must_wait(self, item: _Open) -> bool:
+    def _withdraw(self, decision: Decision) -> None:
+        for command_id in decision.withdrawn:
+            item = self._open.get(command_id)
+            if item is not None and not self._on_its_way(item):
+                item.withdrawn = True
+
+    def _on_its_way(self, item: _Open) -> bool:
+        """A delayed bind has left the sink: it can't be withdrawn, its end comes when it comes."""
         place = item.command.namespace, item.command.name
-        delayed = isinstance(item.command, BindPod) and place in self._cluster.faults.delayed
-        return delayed or item.try_us > self._cluster.now_us
+        return isinstance(item.command, BindPod) and place in self._cluster.faults.delayed
+
+    def _must_wait(self, item: _Open) -> bool:
+        return self._on_its_way(item) or item.try_us > self._cluster.now_us
 
     def _try(self, item: _Open) -> CommandEnded | None:
         command = item.command
