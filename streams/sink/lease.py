@@ -73,6 +73,7 @@ class Lease:
         self._mine: dict[str, Any] | None = None
         self._seen: tuple[Any, ...] = ()
         self._seen_at = 0.0
+        self._waited_for = ""
 
     def held(self) -> bool:
         """May its holder act now? Ask before every call."""
@@ -146,6 +147,9 @@ class Lease:
         self._valid_until = float("-inf")
         silent_s = self._clock() - self._seen_at
         if holder and silent_s < (spec.get("leaseDurationSeconds") or 0):
+            if holder != self._waited_for:
+                self._waited_for = holder
+                event(_log, logging.INFO, "lease_held_by_another", lease=self._name, holder=holder)
             return
         transitions = (spec.get("leaseTransitions") or 0) + 1
         taken = {**spec, **self._holding(), "leaseTransitions": transitions}

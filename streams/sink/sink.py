@@ -96,6 +96,7 @@ class Sink:
         self._statuses_after = 0.0
         self._calls = 0
         self._writes = 0
+        self._in_flight = 0
         self._active = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -176,7 +177,7 @@ class Sink:
             await self.drain()
 
     async def drain(self) -> None:
-        """Return once no call is in flight. Before the Lease is released."""
+        """Return once no call is in flight; results may still be on their way to the log."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -227,7 +228,7 @@ class Sink:
                 continue
             work.running = True
             self._calls += 1
-            self._idle.clear()
+            self._begin()
             group.create_task(self._carry_out(work))
 
     def _acting(self) -> bool:
@@ -235,14 +236,16 @@ class Sink:
 
     async def _carry_out(self, work: _Work) -> None:
         try:
-            verdict = await self._attempt(work)
+            try:
+                verdict = await self._attempt(work)
+            finally:
+                self._finish()
             work.attempts += 1
             if isinstance(verdict, CommandEnded):
                 await self._answer(work, verdict)
         finally:
             work.running = False
             self._calls -= 1
-            self._rest()
         if isinstance(verdict, TryAgain):
             work.doubtful = work.doubtful or verdict.uncertain
             self._retry_later(work, verdict)
@@ -346,8 +349,13 @@ class Sink:
         longest: float = self._settings.retry_s * 2 ** min(attempts - 1, 16)
         return min(longest, self._settings.retry_s_max) * random.uniform(0.5, 1.0)
 
-    def _rest(self) -> None:
-        if not self._calls and not self._writes:
+    def _begin(self) -> None:
+        self._in_flight += 1
+        self._idle.clear()
+
+    def _finish(self) -> None:
+        self._in_flight -= 1
+        if not self._in_flight:
             self._idle.set()
 
     # -- statuses ----------------------------------------------------------------------------------
@@ -363,7 +371,7 @@ class Sink:
             if command is None:
                 return
             self._writes += 1
-            self._idle.clear()
+            self._begin()
             group.create_task(self._write(command))
 
     async def _write(self, command: PatchStatus) -> None:
@@ -373,7 +381,7 @@ class Sink:
         finally:
             self._writes -= 1
             settled = self._statuses.done(command, answer)
-            self._rest()
+            self._finish()
         if not settled:
             loop = asyncio.get_running_loop()
             delay_s = self._delay_s(2)

@@ -691,6 +691,25 @@ def test_act_reads_to_the_end_first_and_lets_calls_end() -> None:
     asyncio.run(scene())
 
 
+def test_leaving_waits_for_calls_but_not_for_the_log() -> None:
+    """With the log away a deposed sink still comes to rest; the result is published later."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a")
+            world.refusals = 10**9
+            world.sink.on_decision([bind()])
+            await world.until(lambda: world.api.calls and not world.api.in_flight)
+            world.sink.deactivate()
+            async with asyncio.timeout(1):
+                await world.sink.drain()
+            assert [] == world.results
+            world.refusals = 0
+            assert [applied()] == await world.answered()
+
+    asyncio.run(scene())
+
+
 # -- statuses --------------------------------------------------------------------------------
 
 

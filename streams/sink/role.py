@@ -1,0 +1,106 @@
+"""The role that follows `decisions` for the sink and the informers: commands to the one, resync requests to the other.
+
+Built by `lockstep run`; fed by a `Feed` and, when a Lease was just acquired, by itself through a reader. Must not act:
+the `Sink` does, while its Lease holds.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from schemas.envelope import BindPod, Command, PatchStatus
+from schemas.topics import DECISIONS
+from streams.chain import DecisionChain, StallWatch
+from streams.log import LogReader, LogRecord
+from streams.sink.commands import read_commands
+from streams.sink.sink import Sink
+
+READ_LIMIT: Final = 128
+_RESYNC: Final = "ResyncRequested "
+
+
+class SinkRole:
+    """Drives a `Sink` (None: only requests matter) from the decisions after `chain`, at `offset`.
+
+    What is read before the first `read_to_end` returns is the past: commands without an end are taken over, resync
+    requests have had their answer, and of each pod's statuses only the last counts, if `still_waits(uid)`.
+    """
+
+    topics: Final = (DECISIONS,)
+
+    def __init__(
+        self,
+        sink: Sink | None,
+        reader: LogReader,
+        *,
+        chain: DecisionChain,
+        offset: int,
+        open_commands: Iterable[Command] = (),
+        on_resync: Callable[[str], None],
+        still_waits: Callable[[str], bool],
+    ) -> None:
+        self._sink = sink
+        self._reader = reader
+        self._chain = chain
+        self._next = offset
+        self._on_resync = on_resync
+        self._still_waits = still_waits
+        self._watch = StallWatch(DECISIONS)
+        self._past: dict[tuple[str, str], PatchStatus] | None = {}
+        if sink is not None:
+            sink.restore(open_commands)
+
+    def next_offsets(self) -> dict[str, int]:
+        """Where the feed begins."""
+        return {DECISIONS: self._next}
+
+    async def on_records(self, topic: str, records: Sequence[LogRecord]) -> None:
+        """Takes what the feed hands on."""
+        assert topic == DECISIONS
+        for record in records:
+            self._take(record)
+
+    async def read_to_end(self) -> None:
+        """Returns once every decision that was in the log at the time of the call has been taken."""
+        end = await asyncio.to_thread(self._reader.end_offset, DECISIONS)
+        while self._next < end:
+            found = await asyncio.to_thread(self._reader.read, DECISIONS, self._next, READ_LIMIT)
+            for record in found:
+                self._take(record)
+        if self._past is not None:
+            statuses, self._past = self._past, None
+            if self._sink is not None:
+                self._sink.on_decision(
+                    [status for status in statuses.values() if self._still_waits(status.uid)]
+                )
+
+    def _take(self, record: LogRecord) -> None:
+        if record.offset < self._next:
+            return
+        self._next = record.offset + 1
+        data = record.value or b""
+        accepted = self._chain.accept(data)
+        self._watch.note(self._chain, time.monotonic())
+        if not accepted:
+            return
+        commands, ended, withdrawn, requests = read_commands(data)
+        if self._past is not None:
+            commands = tuple(self._without_statuses(commands, self._past))
+        else:
+            for request in requests:
+                if request.startswith(_RESYNC):
+                    self._on_resync(request.removeprefix(_RESYNC))
+        if self._sink is not None:
+            self._sink.on_decision(commands, ended, withdrawn, requests)
+
+    def _without_statuses(
+        self, commands: Iterable[Command], past: dict[tuple[str, str], PatchStatus]
+    ) -> Iterable[Command]:
+        for command in commands:
+            if isinstance(command, PatchStatus):
+                past[command.resource, command.uid] = command
+                continue
+            if isinstance(command, BindPod):
+                past.pop(("pods", command.uid), None)
+            yield command
