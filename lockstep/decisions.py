@@ -43,20 +43,10 @@ def _follow(history: "object", begin: "object", first: int) -> None:
         for record in history.decisions_reader.read(DECISIONS, offset, READ_LIMIT, timeout_s=1.0):
             offset = record.offset + 1
             accepted = chain.accept(record.value or b"")
-            watch.note(
-                accepted or _is_old(record.value, chain.sequence), chain.sequence, time.monotonic()
-            )
+            watch.note(chain, time.monotonic())
             if accepted and chain.sequence >= first:
                 _print(record.value or b"")
         sys.stdout.flush()
-
-
-def _is_old(value: bytes | None, sequence: int) -> bool:
-    """A second decider's copy of what was accepted before is no sign of a stall."""
-    from streams.chain import read_decision_header
-
-    header = read_decision_header(value or b"")
-    return header is not None and header.sequence <= sequence
 
 
 def _print(data: bytes) -> None:

@@ -54,13 +54,15 @@ class Chain:
     entries that were not accepted.
     """
 
-    __slots__ = ("header", "last_hash", "sequence", "skipped")
+    __slots__ = ("ahead", "header", "last_hash", "sequence", "skipped")
 
     def __init__(self, sequence: int = 0, last_hash: str = GENESIS_HASH) -> None:
         self.sequence = sequence
         self.last_hash = last_hash
         self.header: RecordHeader | None = None
         self.skipped = 0
+        #: The last entry was skipped although it claims a place that is still to come.
+        self.ahead = False
 
     def accept(self, data: bytes) -> bool:
         """True if `data` is the next record; then it is the last accepted one. Else nothing changes
@@ -69,7 +71,9 @@ class Chain:
         header = read_header(data)
         if header is None or header.sequence != self.sequence + 1 or header.prev != self.last_hash:
             self.skipped += 1
+            self.ahead = header is not None and header.sequence > self.sequence
             return False
+        self.ahead = False
         self.sequence = header.sequence
         self.last_hash = hashlib.sha256(data).hexdigest()
         self.header = header
@@ -87,13 +91,15 @@ class DecisionChain:
     the last one.
     """
 
-    __slots__ = ("digest", "header", "sequence", "skipped")
+    __slots__ = ("ahead", "digest", "header", "sequence", "skipped")
 
     def __init__(self, sequence: int = 0, digest: str = GENESIS_HASH) -> None:
         self.sequence = sequence
         self.digest = digest
         self.header: DecisionHeader | None = None
         self.skipped = 0
+        #: The last entry was skipped although it claims a place that is still to come.
+        self.ahead = False
 
     def accept(self, data: bytes) -> bool:
         """True if `data` is the next decision; then it is the last accepted one. Else only
@@ -106,7 +112,9 @@ class DecisionChain:
             or header.previous_digest != self.digest
         ):
             self.skipped += 1
+            self.ahead = header is not None and header.sequence > self.sequence
             return False
+        self.ahead = False
         self.sequence = header.sequence
         self.digest = header.digest
         self.header = header
@@ -124,18 +132,23 @@ class StallWatch:
         self._topic = topic
         self._limit_s = limit_s
         self._skipping_since_s: float | None = None
+        self._sequence = -1
 
-    def note(self, accepted: bool, sequence: int, now_s: float) -> None:
-        """Takes one answer of `accept` at `now_s` (monotonic seconds). Raises `Fatal` that names
-        `sequence`.
+    def note(self, chain: Chain | DecisionChain, now_s: float) -> None:
+        """After each `chain.accept`, at `now_s` (monotonic seconds). Raises `Fatal` that names the last sequence.
+
+        Only entries that claim to come later count: a second decider's copies, or a loser's leftovers, do not.
         """
-        if accepted:
+        if chain.sequence != self._sequence:
+            self._sequence = chain.sequence
             self._skipping_since_s = None
-        elif self._skipping_since_s is None:
+        if not chain.ahead:
+            return
+        if self._skipping_since_s is None:
             self._skipping_since_s = now_s
         elif now_s - self._skipping_since_s >= self._limit_s:
             raise Fatal(
-                f"{self._topic}: entries arrive, but none follows sequence {sequence} since"
+                f"{self._topic}: entries arrive, but none follows sequence {chain.sequence} since"
                 f" {now_s - self._skipping_since_s:.0f} s;"
                 " stop other writers of this topic and restart"
             )

@@ -201,7 +201,7 @@ class Checkpointer:
         if state.sequence > self._last_sequence and (due or force):
             self._last_sequence, self._last_us = state.sequence, state.timestamp_us
             state_bytes = encode_state(state)
-            self._taken = _manifest_fields(state, state_bytes, journal_offset), state_bytes
+            self._taken = _manifest_fields(state, journal_offset), state_bytes
 
     def on_accepted(self, sequence: int, decision_offset: int) -> bool:
         """After a decision was read back at `decision_offset`: writes what was taken at `sequence`.
@@ -212,6 +212,9 @@ class Checkpointer:
         fields, state_bytes = self._taken
         self._taken = None
         fields["decisions_offset"] = decision_offset + 1
+        fields["state_hash"] = sha256_hex(state_bytes)
+        fields["state_bytes"] = len(state_bytes)
+        fields["chunks"] = len(split_chunks(state_bytes))
         manifest = CheckpointManifest.model_validate_json(encode(fields))
         self._store.write(self._writer, manifest, state_bytes)
         return True
@@ -228,15 +231,12 @@ def _command_order(command_id: str) -> tuple[int, int]:
     return int(sequence), int(index)
 
 
-def _manifest_fields(state: State, state_bytes: bytes, journal_offset: int) -> dict[str, Any]:
+def _manifest_fields(state: State, journal_offset: int) -> dict[str, Any]:
     return {
         "sequence": state.sequence,
         "record_hash": state.record_hash,
         "digest": state.digest,
         "timestamp_us": state.timestamp_us,
-        "state_hash": sha256_hex(state_bytes),
-        "state_bytes": len(state_bytes),
-        "chunks": len(split_chunks(state_bytes)),
         "journal_offset": journal_offset,
         "positions": {topic: row.offset for topic, row in state.tables["positions"].items()},
         "open_commands": open_commands(state),

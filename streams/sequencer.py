@@ -65,7 +65,7 @@ class Sequencer:
         self._policy = full_policy(policy)
         self._observations_max = observations_max
         self._pipeline_max = pipeline_max
-        self._chain = Chain()
+        self.chain = Chain()
         self._decisions = DecisionChain()
         self._positions: dict[str, int] = {}
         self._accepted_us = 0
@@ -95,7 +95,7 @@ class Sequencer:
         given.
         """
         sequencer = cls(**settings)
-        sequencer._chain = chain.copy()
+        sequencer.chain = chain.copy()
         sequencer._decisions = DecisionChain(decisions.sequence, decisions.digest)
         sequencer._decisions.header = decisions.header
         sequencer._positions = dict(positions)
@@ -108,7 +108,7 @@ class Sequencer:
     @property
     def sequence(self) -> int:
         """Sequence of the last accepted record."""
-        return self._chain.sequence
+        return self.chain.sequence
 
     @property
     def decided(self) -> int:
@@ -147,7 +147,7 @@ class Sequencer:
     def due_us(self) -> int | None:
         """When the next tick is due (0: at once), or None when nothing waits for one."""
         header = self._decisions.header
-        if header is None or self._tail or header.sequence != self._chain.sequence:
+        if header is None or self._tail or header.sequence != self.chain.sequence:
             return None
         if header.work_left:
             return 0
@@ -183,13 +183,13 @@ class Sequencer:
 
     def on_journal(self, data: bytes) -> bool:
         """Takes the next entry of `journal`, own or foreign. True if it was accepted."""
-        if not self._chain.accept(data):
+        if not self.chain.accept(data):
             return False
-        header = self._chain.header
+        header = self.chain.header
         assert header is not None
         self._positions = dict(header.positions)
         self._accepted_us = header.timestamp_us
-        if self._tail and self._tail[0].record_hash == self._chain.last_hash:
+        if self._tail and self._tail[0].record_hash == self.chain.last_hash:
             self._tail.popleft()
         else:
             self.lost_races += bool(self._tail)
@@ -305,8 +305,8 @@ class Sequencer:
 
     def _restart(self) -> None:
         """The next record follows the accepted one, and intake goes on after what is held."""
-        self._next_sequence = self._chain.sequence + 1
-        self._next_prev = self._chain.last_hash
+        self._next_sequence = self.chain.sequence + 1
+        self._next_prev = self.chain.last_hash
         self._next_positions = dict(self._positions)
         self._last_us = self._accepted_us
         self._wanted = {

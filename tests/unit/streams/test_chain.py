@@ -85,14 +85,21 @@ def test_a_copy_goes_on_alone() -> None:
 
 
 def test_stall_is_fatal_after_the_limit_and_not_before() -> None:
-    """Skipped entries for 30 s without one accepted stop the reader and name the sequence; an idle
-    topic never does.
-    """
-    watch = StallWatch("journal")
-    watch.note(False, 7, 100.0)
-    watch.note(False, 7, 129.9)
-    watch.note(True, 8, 129.95)
-    watch.note(False, 8, 500.0)
-    watch.note(False, 8, 529.9)
-    with pytest.raises(Fatal, match="sequence 8"):
-        watch.note(False, 8, 530.0)
+    """Records that claim a later place, for 30 s without one accepted, stop the reader and name the sequence."""
+    watch, chain = StallWatch("journal"), Chain()
+    first = record(1, GENESIS_HASH)
+    ahead = record(9, GENESIS_HASH)
+
+    def read(data: bytes, now_s: float) -> None:
+        chain.accept(data)
+        watch.note(chain, now_s)
+
+    read(ahead, 100.0)
+    read(ahead, 129.9)
+    read(first, 129.95)
+    read(first, 400.0)
+    read(first, 900.0)
+    read(ahead, 1_000.0)
+    read(ahead, 1_029.9)
+    with pytest.raises(Fatal, match="sequence 1"):
+        read(ahead, 1_030.0)

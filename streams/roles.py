@@ -1,0 +1,294 @@
+"""The roles as services: each drives one sans-I/O object between a feed and a writer, in one event loop.
+
+Built by `lockstep run` and by tests. A role is told what its topics hold by a `Feed` (`on_records`), appends through a
+`LogWriter` in a thread, and goes on until it is cancelled. Must not decide or order anything itself.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from schemas.errors import Unavailable
+from schemas.topics import DEADLETTER, DECISIONS, INTAKE, JOURNAL
+from streams.chain import StallWatch
+from streams.checkpoints import Checkpointer
+from streams.decider import Decider
+from streams.log import Entry, LogReader, LogRecord, LogWriter
+from streams.logs import event
+from streams.sequencer import Sequencer
+from streams.timekeeper import Timekeeper
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.2
+RETRY_S_MAX: Final = 5.0
+READ_LIMIT: Final = 128
+
+
+class Leadership:
+    """Whether this process may write the log's own topics.
+
+    Safety never hangs on it (the chain does that); it keeps standbys from writing what loses anyway. A leader that has
+    lost its Lease goes on, for the log must go on without an API server, until it sees another's record.
+    """
+
+    def __init__(self, *, always: bool) -> None:
+        self.active = always
+        self._held = always
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` whenever `active` becomes true."""
+        self._listeners.append(callback)
+
+    def acquire(self) -> None:
+        """The Lease was acquired."""
+        self._held = True
+        if not self.active:
+            self.active = True
+            event(logger, logging.INFO, "leading")
+            for listener in self._listeners:
+                listener()
+
+    def lose(self) -> None:
+        """The Lease was lost."""
+        self._held = False
+
+    def on_foreign_record(self) -> None:
+        """Somebody else's record was accepted."""
+        if self.active and not self._held:
+            self.active = False
+            event(logger, logging.INFO, "standing_by")
+
+
+class SequencerRole:
+    """Drives a `Sequencer`. `reposition(topic, offset)` moves its feed.
+
+    A standby follows journal and decisions only; when it becomes active it takes intake up where the journal stands.
+    An empty log gets its first record from whoever comes first: the Lease names the log by it.
+    """
+
+    topics: Final = (*INTAKE, JOURNAL, DECISIONS)
+
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        writer: LogWriter,
+        reader: LogReader,
+        leadership: Leadership,
+        *,
+        journal_offset: int,
+        decisions_offset: int,
+    ) -> None:
+        self.sequencer = sequencer
+        self.reposition: Callable[[str, int], None] = _nowhere
+        self._writer = writer
+        self._reader = reader
+        self._leadership = leadership
+        self._next = {JOURNAL: journal_offset, DECISIONS: decisions_offset}
+        self._watch = StallWatch(JOURNAL)
+        self._time: Timekeeper | None = None
+        self._letters: list[bytes] = []
+        self._wake = asyncio.Event()
+        leadership.listen(self._wake.set)
+
+    def next_offsets(self) -> dict[str, int]:
+        """Where the feed begins."""
+        return {**{topic: self.sequencer.wanted(topic) for topic in INTAKE}, **self._next}
+
+    async def on_records(self, topic: str, records: Sequence[LogRecord]) -> None:
+        """Takes what the feed hands on."""
+        if topic in self._next:
+            for record in records:
+                self._read_back(record)
+        elif self._time is not None:
+            for record in records:
+                while self.sequencer.full and self._time is not None:
+                    await self._make_room()
+                missing = self.sequencer.offer(topic, record.offset, record.value)
+                if missing is not None:
+                    self.reposition(topic, missing)
+                    break
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Builds and appends until cancelled."""
+        failures = 0
+        while True:
+            self._wake.clear()
+            self._follow_leadership()
+            try:
+                await self._append()
+                failures = 0
+            except Unavailable as error:
+                failures += 1
+                event(logger, logging.WARNING, "append_failed", error=str(error))
+                await asyncio.sleep(min(RETRY_S_MAX, RETRY_S * 2**failures))
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._wait_s())
+
+    def _follow_leadership(self) -> None:
+        if not self._leadership.active and self.sequencer.sequence > 0:
+            self._time = None
+        elif self._time is None:
+            sequencer = self.sequencer
+            self._time = Timekeeper(
+                sequencer.timestamp_us, time.time_ns() // 1_000, _monotonic_us()
+            )
+            if self._time.alarm is not None:
+                event(
+                    logger,
+                    logging.WARNING,
+                    "clock_alarm",
+                    sequence=sequencer.sequence,
+                    detail=self._time.alarm,
+                )
+            for topic in INTAKE:
+                sequencer.lost(topic, self._reader.start_offset(topic))
+                self.reposition(topic, sequencer.wanted(topic))
+
+    async def _append(self) -> None:
+        """Appends every record that can be built now, with the dead letters that fell out."""
+        if self._time is None:
+            return
+        entries: list[Entry] = []
+        while (record := self.sequencer.build(self._time.now_us(_monotonic_us()))) is not None:
+            entries.append((JOURNAL, None, record))
+        self._letters += self.sequencer.take_dead_letters()
+        letters = len(self._letters)
+        entries += [(DEADLETTER, None, letter) for letter in self._letters]
+        if not entries:
+            return
+        try:
+            await asyncio.to_thread(self._writer.append_many, entries)
+        except Unavailable:
+            self.sequencer.append_failed()
+            raise
+        del self._letters[:letters]
+        if letters:
+            event(logger, logging.WARNING, "messages_rejected", **self.sequencer.rejected)
+
+    async def _make_room(self) -> None:
+        """The backlog is full: append, and read back here, for the feed waits for us."""
+        await asyncio.sleep(0)
+        self._wake.set()
+        offset = self._next[JOURNAL]
+        with suppress(Unavailable):
+            found = await asyncio.to_thread(self._reader.read, JOURNAL, offset, READ_LIMIT, 0.05)
+            for record in found:
+                self._read_back(record)
+
+    def _read_back(self, record: LogRecord) -> None:
+        if record.offset < self._next[record.topic]:
+            return
+        self._next[record.topic] = record.offset + 1
+        data, sequencer = record.value or b"", self.sequencer
+        if record.topic == DECISIONS:
+            sequencer.on_decision(data)
+            return
+        in_flight = sequencer.in_flight
+        accepted = sequencer.on_journal(data)
+        self._watch.note(sequencer.chain, time.monotonic())
+        if accepted and sequencer.in_flight != in_flight - 1:
+            self._leadership.on_foreign_record()
+
+    def _wait_s(self) -> float | None:
+        due_us = self.sequencer.due_us()
+        if due_us is None or self._time is None:
+            return None
+        return max(0.001, self._time.until_us(due_us, _monotonic_us()) / 1e6)
+
+
+class DeciderRole:
+    """Drives a `Decider`: folds, publishes while leading, compares, and has checkpoints written."""
+
+    topics: Final = (JOURNAL, DECISIONS)
+
+    def __init__(
+        self,
+        decider: Decider,
+        writer: LogWriter,
+        leadership: Leadership,
+        checkpointer: Checkpointer,
+    ) -> None:
+        self.decider = decider
+        self._writer = writer
+        self._leadership = leadership
+        self._checkpointer = checkpointer
+        self._watch = StallWatch(JOURNAL)
+        self._published = decider.decisions.sequence
+        self._wake = asyncio.Event()
+        leadership.listen(self._wake.set)
+
+    def next_offsets(self) -> dict[str, int]:
+        """Where the feed begins."""
+        return {JOURNAL: self.decider.journal_offset, DECISIONS: self.decider.decisions_offset}
+
+    async def on_records(self, topic: str, records: Sequence[LogRecord]) -> None:
+        """Takes what the feed hands on. Raises `Fatal` when a record cannot be decided or a decision differs."""
+        for record in records:
+            data = record.value or b""
+            if topic == DECISIONS:
+                if self.decider.on_decision(record.offset, data):
+                    await self._checkpoint()
+                continue
+            decision = self.decider.on_journal(record.offset, data)
+            self._watch.note(self.decider.chain, time.monotonic())
+            if decision is not None:
+                self._checkpointer.on_decided(self.decider.state, self.decider.journal_offset)
+                self._wake.set()
+                await asyncio.sleep(0)
+
+    async def run(self) -> None:
+        """Publishes until cancelled."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._publish()
+                failures = 0
+            except Unavailable as error:
+                failures += 1
+                event(logger, logging.WARNING, "publish_failed", error=str(error))
+                await asyncio.sleep(min(RETRY_S_MAX, RETRY_S * 2**failures))
+                self._wake.set()
+
+    async def finish(self, reader: LogReader) -> None:
+        """At a clean stop: a checkpoint of what has been decided, if its decision is in the log."""
+        decider = self.decider
+        self._checkpointer.on_decided(decider.state, decider.journal_offset, force=True)
+        for record in reader.read(DECISIONS, decider.decisions_offset, 10_000):
+            decider.on_decision(record.offset, record.value or b"")
+        await self._checkpoint()
+
+    async def _publish(self) -> None:
+        if not self._leadership.active:
+            return
+        pending = [item for item in self.decider.unpublished() if item[0] > self._published]
+        if not pending:
+            return
+        entries: list[Entry] = [(DECISIONS, None, data) for _, data in pending]
+        await asyncio.to_thread(self._writer.append_many, entries)
+        self._published = pending[-1][0]
+
+    async def _checkpoint(self) -> None:
+        decisions = self.decider.decisions
+        written = await asyncio.to_thread(
+            self._checkpointer.on_accepted, decisions.sequence, self.decider.accepted_offset
+        )
+        if written:
+            event(logger, logging.INFO, "checkpoint_written", sequence=decisions.sequence)
+
+
+def _nowhere(topic: str, next_offset: int) -> None:
+    """No feed yet: it will begin at `next_offsets`."""
+    del topic, next_offset
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
