@@ -15,7 +15,7 @@ from lockstep.simulate_sink import SimulatedSink
 from lockstep.simulate_steps import Step, read_step
 from producers.publisher import pack
 from producers.simulated.cluster import Cluster
-from producers.simulated.informers import OBSERVED_KINDS, Informers
+from producers.simulated.informers import OBSERVED_KINDS, SimulatedInformers
 from producers.simulated.kinds import kinds_named
 from schemas.errors import Fatal, InvalidMessage, LockstepError
 from schemas.observations import CommandEnded, EvictRequested, Observed, PolicyChanged
@@ -52,7 +52,7 @@ class Play:
         on_settled: Callable[[Engine], None] = lambda _engine: None,
     ) -> None:
         self.cluster = Cluster(START_US)
-        self.informers = Informers(self.cluster)
+        self.informers = SimulatedInformers(self.cluster)
         self.sink = SimulatedSink(self.cluster)
         self.engine = Engine(url, {"schedulerNames": SCHEDULER_NAMES, **(policy or {})})
         self.reports: list[Report] = []

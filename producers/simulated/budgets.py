@@ -8,13 +8,13 @@ controllers where they have one. Used by `producers.simulated.cluster` when it e
 from typing import Any, Final
 
 from producers.simulated.kinds import KINDS, POD, kinds_named
-from producers.simulated.store import Raw, Store, uid_of
+from producers.simulated.store import ObjectStore, Raw, uid_of
 
 _BUDGET: Final = kinds_named("PodDisruptionBudget")[0]
 _OWNERS: Final = tuple(kind for kind in KINDS if kind.group in ("apps", "batch"))
 
 
-def budget_in_the_way(store: Store, pod: Raw) -> str | None:
+def budget_in_the_way(store: ObjectStore, pod: Raw) -> str | None:
     """The name of a budget that an eviction of `pod` would break now, or None."""
     if not _is_healthy(pod):
         return None  # as the API server: no budget protects a pod that does not run
@@ -58,7 +58,7 @@ def _is_healthy(pod: Raw) -> bool:
     return running and not pod["metadata"].get("deletionTimestamp")
 
 
-def _disruptions_allowed(store: Store, budget: Raw) -> int:
+def _disruptions_allowed(store: ObjectStore, budget: Raw) -> int:
     spec = budget.get("spec") or {}
     covered = [pod for pod in store.list(POD) if _covers(budget, pod)]
     healthy = sum(map(_is_healthy, covered))
@@ -75,7 +75,7 @@ def _amount(value: Any, expected: int) -> int:
     return int(text)
 
 
-def _expected(store: Store, pods: list[Raw]) -> int:
+def _expected(store: ObjectStore, pods: list[Raw]) -> int:
     """How many pods there should be: each controller's scale, and those without a controller."""
     owners = {uid_of(raw): raw for kind in _OWNERS for raw in store.list(kind)}
     scales: dict[str, int] = {}

@@ -13,7 +13,15 @@ from producers.simulated.budgets import budget_in_the_way
 from producers.simulated.controllers import Controllers, phase_of
 from producers.simulated.faults import Call, Faults, Reply
 from producers.simulated.kinds import KINDS, POD, Kind, kind_of, kinds_named
-from producers.simulated.store import Raw, Store, WatchEvent, changed, timestamp, uid_of, version_of
+from producers.simulated.store import (
+    ObjectStore,
+    Raw,
+    WatchEvent,
+    changed,
+    timestamp,
+    uid_of,
+    version_of,
+)
 from schemas.errors import InvalidMessage
 
 _DEVICE: Final = kinds_named("Device")[0]
@@ -28,7 +36,7 @@ class Cluster:
     def __init__(self, now_us: int) -> None:
         self.now_us = now_us
         self.faults = Faults()
-        self.store = Store()
+        self.store = ObjectStore()
         self._controllers = Controllers(self.store, self._make, self._remove)
         #: By uid: the annotations that came with the Binding.
         self._bound_with: dict[str, dict[str, str]] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from producers.simulated.kinds import POD, REPLICA_SET, Kind, kinds_named
-from producers.simulated.store import Raw, Store, uid_of
+from producers.simulated.store import ObjectStore, Raw, uid_of
 
 _DEPLOYMENT: Final = kinds_named("Deployment")[0]
 _STATEFUL_SET: Final = kinds_named("StatefulSet")[0]
@@ -29,7 +29,7 @@ def phase_of(pod: Raw) -> str:
 class Controllers:
     """All controllers over one store. Names of pods count up per owner and are never used twice."""
 
-    store: Store
+    store: ObjectStore
     create: Callable[[Kind, Raw], object]
     delete: Callable[[Kind, Raw], object]
     _serials: dict[str, int] = field(default_factory=dict)

@@ -23,7 +23,7 @@ OBSERVED_KINDS: Final = tuple(kind for kind in KINDS if kind.resource in RESOURC
 _PRODUCER: Final = "informer"
 
 
-class Informers:
+class SimulatedInformers:
     """All informers of one cluster. Their memory is empty at first: `relist` every kind."""
 
     def __init__(self, cluster: Cluster) -> None:

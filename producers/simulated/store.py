@@ -41,7 +41,7 @@ def changed(raw: Raw, **parts: Raw) -> Raw:
     return {**raw, **{name: {**(raw.get(name) or {}), **part} for name, part in parts.items()}}
 
 
-class Store:
+class ObjectStore:
     """Objects by kind and (namespace, name), in the order of their creation.
 
     A new object gets the highest version so far plus one, a changed one its own version plus one:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from producers.simulated.cluster import Cluster
-from producers.simulated.informers import OBSERVED_KINDS, Informers
+from producers.simulated.informers import OBSERVED_KINDS, SimulatedInformers
 from producers.simulated.kinds import POD
 from schemas.codec import decode_intake
 from schemas.errors import InvalidMessage
@@ -18,17 +18,17 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
-def started() -> tuple[Cluster, Informers]:
+def started() -> tuple[Cluster, SimulatedInformers]:
     """An empty cluster whose first lists have been published."""
     cluster = Cluster(0)
-    informers = Informers(cluster)
+    informers = SimulatedInformers(cluster)
     for kind in OBSERVED_KINDS:
         informers.relist(kind, cold=True)
     informers.take()
     return cluster, informers
 
 
-def published(informers: Informers) -> list[str]:
+def published(informers: SimulatedInformers) -> list[str]:
     """Kind and, where there is one, name of each observation that is published now."""
     found = []
     for _, value in informers.take():
