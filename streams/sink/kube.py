@@ -19,8 +19,7 @@ from urllib.parse import quote
 
 import aiohttp
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
-from yaml import YAMLError
+from kubernetes.config import load_incluster_config, load_kube_config
 from yarl import URL
 
 from schemas.envelope import BindPod, EvictPod, PatchStatus
@@ -53,7 +52,7 @@ def load_configuration(kubeconfig: str | None = None) -> Configuration:
             load_incluster_config(client_configuration=configuration)
         else:
             load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    except (ConfigException, OSError, YAMLError) as error:
+    except Exception as error:  # a broken file fails in many ways, all of them the file's fault
         where = kubeconfig or "the pod's service account or the default kubeconfig"
         raise LockstepError(
             f"no API server found through {where}: {error} Name a file with --kubeconfig."
@@ -160,7 +159,7 @@ class KubeApi:
 
     async def create_event(self, command: EvictPod, message: str) -> Response:
         """See `ApiWriter.create_event`."""
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = _timestamp(time.time())
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -251,9 +250,17 @@ class KubeApi:
 
 def pod_status(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The patch of a pod that waits: condition `PodScheduled=False`; the strategic merge leaves the
-    others alone.
+    others alone. `since_us` of the fields is written as the API's `lastTransitionTime`.
     """
-    return {"conditions": [{"type": "PodScheduled", "status": "False", **fields}]}
+    condition = {"type": "PodScheduled", "status": "False", **fields}
+    since_us = condition.pop("since_us", None)
+    if since_us is not None:
+        condition["lastTransitionTime"] = _timestamp(since_us // 1_000_000)
+    return {"conditions": [condition]}
+
+
+def _timestamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -17,7 +17,7 @@ from streams.sink.api import UNKNOWN, Response
 #: which costs at most a status that is written late (the core derives it anew) or twice.
 OBJECTS_MAX: Final = 100_000
 #: A condition whose only change is this field says nothing new.
-_TRANSITION_TIME: Final = "lastTransitionTime"
+_TRANSITION_TIME: Final = "since_us"
 
 Key = tuple[str, str]
 

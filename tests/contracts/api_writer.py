@@ -50,7 +50,13 @@ def _evict(ground: Ground, uid: str) -> EvictPod:
 
 
 def _status(ground: Ground, uid: str, message: str) -> PatchStatus:
-    fields = {"reason": "Unschedulable", "message": message}
+    fields = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+        "since_us": 1_767_225_600_999_999,
+    }
     return PatchStatus(
         id="9.0", resource="pods", namespace=ground.namespace, name="a", uid=uid, fields=fields
     )
@@ -155,10 +161,17 @@ async def check_status_sets_the_condition(ground: Ground) -> None:
         assert (await ground.api.patch_status(_status(ground, uid, message))).ok
     read = await ground.api.read_pod(ground.namespace, "a")
     conditions = [
-        (each["type"], each["status"], each["reason"], each["message"])
+        {name: value for name, value in each.items() if name != "lastProbeTime"}
         for each in read.body["status"]["conditions"]
     ]
-    assert [("PodScheduled", "False", "Unschedulable", "2 of 3 members fit")] == conditions
+    expected = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "2 of 3 members fit",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    assert [expected] == conditions
 
 
 async def check_status_of_another_uid_is_invalid(ground: Ground) -> None:

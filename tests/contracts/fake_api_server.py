@@ -14,6 +14,7 @@ from typing import Any
 from schemas.envelope import BindPod, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
 from streams.sink.api import Response
+from streams.sink.kube import pod_status
 
 LOST = Response(0, "TimeoutError", "no answer")
 
@@ -171,8 +172,7 @@ class FakeApiServer:
             return _status(404, "NotFound", f'pods "{command.name}" not found')
         if pod["metadata"]["uid"] != command.uid:
             return _status(422, "Invalid", "metadata.uid: field is immutable")
-        condition = {"type": "PodScheduled", "status": "False", **command.fields}
-        pod["status"]["conditions"] = [condition]
+        pod["status"]["conditions"] = pod_status(command.fields)["conditions"]
         return Response(200, body=copy.deepcopy(pod))
 
     def _read(self, kind: dict[tuple[str, str], Any], namespace: str, name: str) -> Response:

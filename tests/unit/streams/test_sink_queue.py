@@ -15,7 +15,7 @@ from streams.sink.status import StatusQueue
 OK = Response(200)
 
 
-def status(uid: str, message: str = "m", **fields: str) -> PatchStatus:
+def status(uid: str, message: str = "m", **fields: int) -> PatchStatus:
     return PatchStatus(
         id="1.0",
         resource="pods",
@@ -48,9 +48,9 @@ def test_an_object_that_is_being_written_waits() -> None:
 def test_a_later_transition_time_alone_is_no_news() -> None:
     """The same reason and message again are not written again."""
     queue = StatusQueue()
-    queue.offer(status("a", lastTransitionTime="2026-01-01T00:00:00Z"))
+    queue.offer(status("a", since_us=1))
     queue.done(queue.take(), OK)
-    queue.offer(status("a", lastTransitionTime="2026-01-01T00:00:09Z"))
+    queue.offer(status("a", since_us=9_000_000))
     assert queue.take() is None
     queue.offer(status("a", "other"))
     assert status("a", "other") == queue.take()

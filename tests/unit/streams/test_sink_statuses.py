@@ -1,0 +1,123 @@
+"""Statuses on their way: the last one wins, binds go first."""
+
+import asyncio
+
+import pytest
+
+from streams.sink.api import Response
+from streams.sink.sink import SinkSettings
+from tests.unit.streams.sink_world import INTERNAL, acting, applied, bind, status
+
+
+def test_status_last_one_wins_and_repeats_are_not_written() -> None:
+    """Of the statuses that gathered only the last is written; the same again costs no call."""
+
+    async def scene() -> None:
+        async with acting(active=False) as world:
+            world.api.add_pod("a")
+            for message in ("one", "two", "three"):
+                world.sink.on_decision([status(message=message)])
+            world.sink.activate()
+            await world.until(lambda: world.api.count("patch_status"))
+            world.sink.on_decision([status(message="three")])
+            await asyncio.sleep(0.01)
+            assert 1 == world.api.count("patch_status")
+            (condition,) = world.api.pods["default", "a"]["status"]["conditions"]
+            assert {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "three",
+            } == condition
+            assert [] == world.results
+
+    asyncio.run(scene())
+
+
+def test_status_of_a_pod_that_is_being_bound_is_dropped() -> None:
+    """A waiting status must not overwrite the condition that a bind sets."""
+
+    async def scene() -> None:
+        async with acting(active=False) as world:
+            world.api.add_pod("a")
+            world.sink.on_decision([status()])
+            world.sink.on_decision([bind()])
+            world.sink.activate()
+            await world.answered()
+            await asyncio.sleep(0.01)
+            assert [("bind", "a")] == world.api.calls
+
+    asyncio.run(scene())
+
+
+def test_bind_waits_for_a_status_in_flight() -> None:
+    """A status of the same pod that is under way lands before the bind, never after it."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a")
+            world.api.gate = asyncio.Event()
+            world.sink.on_decision([status()])
+            await world.until(lambda: world.api.in_flight)
+            world.sink.on_decision([bind()])
+            await asyncio.sleep(0.01)
+            assert 0 == world.api.count("bind")
+            world.api.gate.set()
+            assert [applied()] == await world.answered()
+            assert [("patch_status", "a"), ("bind", "a")] == world.api.calls
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("code", [404, 409])
+def test_status_of_a_pod_that_is_gone_is_dropped(code: int) -> None:
+    """404 and 409 end a status without another try."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.fail("patch_status", Response(code, "", ""))
+            world.sink.on_decision([status()])
+            await asyncio.sleep(0.02)
+            assert 1 == world.api.count("patch_status")
+
+    asyncio.run(scene())
+
+
+def test_status_that_the_server_did_not_take_is_written_later() -> None:
+    """After a 500 the newest status of the pod is written, not the failed one."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a")
+            world.api.fail("patch_status", INTERNAL)
+            world.sink.on_decision([status(message="old")])
+            await world.until(lambda: world.api.count("patch_status"))
+            world.sink.on_decision([status(message="new")])
+            pod = world.api.pods["default", "a"]
+            await world.until(lambda: pod["status"].get("conditions"))
+            assert "new" == pod["status"]["conditions"][0]["message"]
+
+    asyncio.run(scene())
+
+
+def test_binds_go_before_statuses() -> None:
+    """While binds wait for a slot, at most one status is in flight beside them."""
+
+    async def scene() -> None:
+        async with acting(SinkSettings(calls_max=2, statuses_max=8), active=False) as world:
+            world.api.gate = asyncio.Event()
+            for index in range(20):
+                world.api.add_pod(f"b{index}")
+                world.sink.on_decision([status(f"s{index}", number=f"2.{index}")])
+                world.sink.on_decision([bind(f"b{index}", number=f"3.{index}")])
+            world.sink.activate()
+            await world.until(lambda: world.api.in_flight)
+            await asyncio.sleep(0.01)
+            assert {"bind": 2, "patch_status": 1} == {
+                method: world.api.count(method) for method in ("bind", "patch_status")
+            }
+            world.api.gate.set()
+            await world.answered(20)
+            await world.until(lambda: world.api.count("patch_status") == 20)
+
+    asyncio.run(scene())
