@@ -67,7 +67,7 @@ def pack(producer: str, observations: Sequence[Observed]) -> Iterator[bytes]:
     Raises `InvalidMessage` when one observation alone is larger than a message may be.
     """
     head = b'{"observations":['
-    tail = b'],"producer":%b,"version":%d}' % (encode_text(producer), VERSION)
+    tail = b'],"producer":%b,"version":%d}' % (_encoded(producer), VERSION)
     room_bytes = INTAKE_BYTES_MAX - len(head) - len(tail)
     parts: list[bytes] = []
     size_bytes = 0
@@ -88,7 +88,7 @@ def pack(producer: str, observations: Sequence[Observed]) -> Iterator[bytes]:
         yield head + b",".join(parts) + tail
 
 
-def encode_text(text: str) -> bytes:
+def _encoded(text: str) -> bytes:
     """A text as it stands in canonical JSON."""
     return encode({"": text})[len(b'{"":') : -1]
 

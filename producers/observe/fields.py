@@ -94,7 +94,7 @@ def mapping(value: Any, path: str) -> dict[str, Any]:
     """The object at `path`; absent means empty."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+    if not isinstance(value, dict):
         raise _wrong(path, "an object", value)
     return value
 
@@ -103,8 +103,11 @@ def sequence(value: Any, path: str) -> list[dict[str, Any]]:
     """The list of objects at `path`; absent means empty."""
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+    if not isinstance(value, list):
         raise _wrong(path, "a list of objects", value)
+    for item in value:
+        if not isinstance(item, dict):
+            raise _wrong(path, "a list of objects", value)
     return value
 
 
@@ -130,7 +133,7 @@ def strings(value: Any, path: str) -> dict[str, str]:
     """The text-to-text map at `path`, such as labels; absent means empty."""
     found = mapping(value, path)
     for key, item in found.items():
-        if not isinstance(item, str):
+        if not isinstance(item, str) or not isinstance(key, str):
             raise _wrong(f"{path}.{key}", "a text", item)
     return found
 
@@ -194,6 +197,8 @@ def amounts(value: Any, path: str) -> dict[str, int]:
     """The resource list at `path` by canonical name, negatives too. Aliases add up."""
     found: dict[str, int] = {}
     for name, quantity in mapping(value, path).items():
+        if not isinstance(name, str):
+            raise _wrong(path, "a resource list", value)
         try:
             amount = resource_amount(name, quantity)
         except InvalidMessage as error:
