@@ -4,6 +4,7 @@ Imports only what the command line itself needs; logs and histories are opened o
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -34,11 +35,31 @@ class Output(StrEnum):
 LogOption = Annotated[
     str,
     typer.Option(
-        "--log", metavar="LOG", help="kafka://host:9092, embedded:///path, or an export file."
+        "--log",
+        metavar="LOG",
+        envvar="LOCKSTEP_LOG",
+        help="kafka://host:9092, embedded:///path, or an export file.",
     ),
+]
+DatadirOption = Annotated[
+    Path | None,
+    typer.Option(help="Tables and the admin socket; default: beside an embedded log."),
 ]
 DomainOption = Annotated[int, typer.Option(help="Scheduling domain: the partition number.")]
 OutputOption = Annotated[Output, typer.Option(help="table for people, json for machines.")]
+
+
+def datadir_of(log: str, datadir: Path | None) -> Path:
+    """The folder of a service's tables and its admin socket: as given, or the one that belongs to the log."""
+    from streams.log import LogAddress
+
+    if datadir is not None:
+        return datadir
+    address = LogAddress.parse(log)
+    if address.scheme == "embedded":
+        return Path(f"{address.place}.data")
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return home / "lockstep" / re.sub(r"[^\w.-]", "_", f"{address.place}-{address.prefix}")
 
 
 def open_history(log: str, domain: int) -> "History":

@@ -187,13 +187,15 @@ class Checkpointer:
         self._time_us = time_us
         newest = store.manifests[0] if store.manifests else None
         self._last_sequence = newest.sequence if newest else 0
-        self._last_us = newest.timestamp_us if newest else 0
+        self._last_us = newest.timestamp_us if newest else None
         self._taken: tuple[dict[str, Any], bytes] | None = None
 
     def on_decided(self, state: State, journal_offset: int, *, force: bool = False) -> None:
         """After a decision: takes State when it is time, or `force`. `journal_offset`: where the
         journal goes on.
         """
+        if self._last_us is None:
+            self._last_us = state.timestamp_us
         due = (
             state.sequence - self._last_sequence >= self._records
             or state.timestamp_us - self._last_us >= self._time_us

@@ -1,0 +1,237 @@
+"""The service behind `lockstep run`: recovers from the log, builds the roles that were asked for, and runs them.
+
+The composition root: the one place that knows sequencer, decider, projector, sink and informers at once. Everything
+runs in one event loop and ends together: a role that fails ends the service, and whoever starts it again recovers.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from lockstep.admin import listening
+from schemas.errors import Unavailable
+from schemas.topics import ADMIN
+from streams.checkpoints import Checkpointer
+from streams.feed import Feed, OnRecords
+from streams.history import LogHistory, Progress, log_id
+from streams.log import LogReader, LogRecord, LogWriter, open_reader, open_writer
+from streams.logs import event
+from streams.recovery import Recovered, check_intake, recover
+from streams.roles import DeciderRole, Leadership, SequencerRole
+
+logger = logging.getLogger("lockstep")
+
+RESTART_S: Final = 1.0
+LOG_ID_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """What `lockstep run` was asked for. Nothing here changes a decision, except `policy` on an empty log."""
+
+    log: str
+    domain: int = 0
+    datadir: Path
+    policy: dict[str, Any] | None = None
+    kubeconfig: str | None = None
+    lease_namespace: str = "kube-system"
+    identity: str = ""
+    informers: bool = True
+    sequencer: bool = True
+    decider: bool = True
+    projector: bool = True
+    sink: bool = True
+
+    @property
+    def folds(self) -> bool:
+        """A role of ours needs State."""
+        return self.sequencer or self.decider
+
+    @property
+    def reaches_cluster(self) -> bool:
+        """A role of ours talks to the API server."""
+        return self.sink or self.informers
+
+
+class Role(Protocol):
+    """What a feed drives."""
+
+    def next_offsets(self) -> dict[str, int]:
+        """Topic -> offset to begin at."""
+
+    async def on_records(self, topic: str, records: list[LogRecord]) -> None:
+        """Takes records in order."""
+
+
+@dataclass(slots=True)
+class _Tasks:
+    """Everything that runs; the first that fails ends all."""
+
+    running: list["asyncio.Task[Any]"] = field(default_factory=list)
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.create_task(work, name=name)
+        self.running.append(task)
+        return task
+
+    async def cancel(self) -> None:
+        """Ends what runs, newest first; errors on the way out are for the log."""
+        for task in reversed(self.running):
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class Service:
+    """One run of the service: `recover`, then `run` until `stop` is set or a role fails."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.stop = asyncio.Event()
+        self.identity = settings.identity or identity_of_process()
+        self.writer: LogWriter = open_writer(settings.log, settings.domain)
+        self.reader: LogReader = open_reader(settings.log, settings.domain)
+        self.history = LogHistory(self.reader, open_reader(settings.log, settings.domain))
+        self.leadership = Leadership(always=not settings.reaches_cluster)
+        self.recovered: Recovered | None = None
+        self._tasks = _Tasks()
+
+    def recover(self, progress: Progress | None = None) -> None:
+        """Folds the log to its end. Raises `Fatal` when it does not hold together."""
+        if self.settings.folds:
+            self.recovered = recover(self.history, progress)
+            check_intake(self.reader, self.recovered.positions)
+            event(
+                logger,
+                logging.INFO,
+                "recovered",
+                sequence=self.recovered.decider.sequence,
+                checkpoint=self.recovered.started_at,
+                unpublished=len(self.recovered.decider.unpublished()),
+                open_commands=len(self.recovered.open_commands),
+            )
+
+    async def run(self) -> None:
+        """Runs all roles. Raises what the first failing one raised, after all have ended."""
+        async with AsyncExitStack() as stack:
+            decider = self._start_decider()
+            self._start_sequencer()
+            self._start_projector()
+            if self.settings.reaches_cluster:
+                self._tasks.start("cluster", self._run_cluster())
+            await stack.enter_async_context(listening(self.settings.datadir, self._append_admin))
+            stopping = self._tasks.start("stop", self.stop.wait())
+            event(logger, logging.INFO, "running", log=self.settings.log, identity=self.identity)
+            done, _ = await asyncio.wait(self._tasks.running, return_when=asyncio.FIRST_COMPLETED)
+            await self._tasks.cancel()
+            if stopping in done and decider is not None:
+                await decider.finish(self.reader)
+                event(logger, logging.INFO, "stopped", sequence=decider.decider.sequence)
+        for task in done - {stopping}:
+            if (error := task.exception()) is not None:
+                raise error
+
+    def close(self) -> None:
+        """Gives the log back."""
+        self.writer.close()
+        self.reader.close()
+        self.history.decisions_reader.close()
+
+    # --- roles ------------------------------------------------------------------------------------------------------
+
+    def _start_decider(self) -> DeciderRole | None:
+        if not self.settings.decider:
+            return None
+        assert self.recovered is not None
+        checkpointer = Checkpointer(self.history.checkpoints, self.writer)
+        role = DeciderRole(self.recovered.decider, self.writer, self.leadership, checkpointer)
+        self._tasks.start("decider", role.run())
+        self._tasks.start("decider feed", self._follow("decider", role))
+        return role
+
+    def _start_sequencer(self) -> None:
+        if not self.settings.sequencer:
+            return
+        assert self.recovered is not None
+        role = SequencerRole(
+            self.recovered.sequencer(self.settings.policy),
+            self.writer,
+            self.reader,
+            self.leadership,
+            journal_offset=self.recovered.decider.journal_offset,
+            decisions_offset=self.recovered.decider.decisions_offset,
+        )
+
+        def connect(feed: Feed) -> None:
+            role.reposition = feed.reposition
+
+        self._tasks.start("sequencer", role.run())
+        self._tasks.start("sequencer feed", self._follow("sequencer", role, connect))
+
+    def _start_projector(self) -> None:
+        """The tables come with their own module."""
+
+    async def _follow(
+        self, name: str, role: Role, connect: Callable[[Feed], None] | None = None
+    ) -> None:
+        """Feeds a role; a feed that died is replaced by one that begins where the role stands."""
+        while True:
+            feed = self._feed(name, role.next_offsets(), role.on_records)
+            if connect is not None:
+                connect(feed)
+            try:
+                await feed.run()
+                return
+            except Unavailable as error:
+                event(logger, logging.WARNING, "feed_restarted", role=name, error=str(error))
+                await asyncio.sleep(RESTART_S)
+
+    def _feed(self, name: str, offsets: dict[str, int], on_records: OnRecords) -> Feed:
+        settings = self.settings
+        return Feed(
+            settings.log,
+            name,
+            offsets,
+            on_records,
+            domain=settings.domain,
+            domains=settings.domain + 1,
+            datadir=settings.datadir / name,
+        )
+
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    async def _run_cluster(self) -> None:
+        from lockstep.cluster import ClusterSide
+
+        side = ClusterSide(
+            self.settings,
+            self.identity,
+            await self._log_id(),
+            self.writer,
+            self.reader,
+            self.leadership,
+            None if self.recovered is None else self.recovered.decider.state,
+        )
+        await side.run(self._follow)
+
+    async def _log_id(self) -> str:
+        """The log's id; an empty log gets one with its first record."""
+        while True:
+            found = await asyncio.to_thread(log_id, LogHistory(self.reader, self.reader))
+            if found:
+                return found
+            await asyncio.sleep(LOG_ID_POLL_S)
+
+    def _append_admin(self, message: bytes) -> int:
+        return self.writer.append(ADMIN, None, message)
+
+
+def identity_of_process() -> str:
+    """A name that no other process has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
