@@ -57,8 +57,8 @@ unit: $(READY) ## the arithmetic and the parts, without services
 contracts: $(READY) services ## the same suites on the embedded log and on Kafka, on the fake API server and the real one
 	@$(PYTEST) tests/contracts
 
-scenarios: $(READY) ## files of `lockstep simulate` with what must come out
-	@$(PYTEST) tests/scenarios $(PARALLEL)
+scenarios: $(READY) ## plays of `lockstep simulate` with what must come out, and the cases of real bug reports
+	@$(PYTEST) tests/scenarios tests/cases $(PARALLEL)
 
 replay: $(READY) ## golden journals, cold starts against checkpoints, hash seeds
 	@$(PYTEST) tests/replay $(PARALLEL)
