@@ -22,7 +22,6 @@ from schemas.observations import CommandEnded
 from streams.logs import event
 from streams.sink.api import ApiWriter, Response
 from streams.sink.outcomes import (
-    NotDone,
     ReadPod,
     TryAgain,
     judge,
@@ -260,10 +259,13 @@ class Sink:
         command = work.command
         if work.withdrawn and not (work.doubtful or work.inherited):
             return withdrawn(command)
-        if work.doubtful or work.withdrawn:
+        # Evictions look first: a pod that has moved on keeps the API server busy for 10 s otherwise.
+        if work.doubtful or work.withdrawn or isinstance(command, EvictPod):
             read = await self._api.read_pod(command.namespace, command.name)
             verdict = judge_pod(command, read, read)
-            if not isinstance(verdict, NotDone):
+            if isinstance(verdict, TryAgain):
+                return TryAgain(uncertain=False, why=read)
+            if isinstance(verdict, CommandEnded):
                 return verdict
             if work.withdrawn:
                 return withdrawn(command)
@@ -321,7 +323,7 @@ class Sink:
             message=result.message or None,
             attempts=work.attempts,
         )
-        if isinstance(command, EvictPod) and result.outcome == "Applied" and self._acting():
+        if isinstance(command, EvictPod) and result.status == 201 and self._acting():
             await self._api.create_event(command, f"Evicted by Lockstep: {command.reason}")
 
     def _retry_later(self, work: _Work, verdict: TryAgain) -> None:

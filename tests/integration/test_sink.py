@@ -100,7 +100,7 @@ def test_real_api_server(check: Check, cluster: Cluster, namespace: str) -> None
     """Each check of the contract passes on a real API server, through the real adapter."""
 
     async def scene() -> None:
-        async with writer_of(cluster) as writer:
+        async with writer_of(cluster, timeout_s=3.0) as writer:
             await check(RealGround(writer, cluster.api(), namespace))
 
     asyncio.run(scene())
