@@ -78,7 +78,7 @@ class Informer:
         self._wanted = asyncio.Event()
 
     def resync(self) -> None:
-        """List anew now: somebody misses objects that were published before."""
+        """List anew now: somebody misses objects. Call it in the thread that runs the loop."""
         self._wanted.set()
 
     async def run(self) -> None:

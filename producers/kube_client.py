@@ -28,6 +28,7 @@ _CREDENTIALS_S: Final = 30.0
 _WATCH_S: Final = (240, 300)
 _SILENCE_GRACE_S: Final = 30.0
 _LIST_S: Final = 60.0
+_GOODBYE_S: Final = 0.1
 #: How much of a watch is read at once; more makes larger bursts.
 _READ_BYTES: Final = 1 << 19
 
@@ -79,6 +80,8 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            # TLS says good-bye in the background; a loop that closed now would cut it off.
+            await asyncio.sleep(_GOODBYE_S)
 
     async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
         """See `KubeReader.list_page`."""

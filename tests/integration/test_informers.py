@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from schemas.observations import (
     SyncFinished,
     SyncStarted,
 )
-from tests.integration import manifests
+from tests.integration import builds, manifests
 from tests.integration.api import Api, ApiError, wait_for
-from tests.integration.cluster import Cluster, ControlPlane
+from tests.integration.cluster import Cluster, ControlPlane, running_control_plane
+from tests.integration.process import free_ports
 
 PACE = Pace(page_objects=50, retry_s_min=0.05, retry_s_max=0.5, absent_s=0.1)
 PODGROUPS = "podgroups.scheduling.x-k8s.io"
@@ -134,6 +135,17 @@ def following(
     assert task.cancelled(), task.exception()
 
 
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[ControlPlane]:
+    """A control plane of this module's own: its tests restart it and change what all would see."""
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(running_control_plane())
+        except builds.Missing as missing:
+            pytest.skip(str(missing))
+        yield cluster
+
+
 def folded_pods(log: Log, namespace: str) -> dict[str, tuple[str | None, dict[str, str]]]:
     """Name -> node and labels of the pods of a namespace, as the log has them."""
     return {
@@ -207,19 +219,19 @@ def test_a_requested_resync_names_every_pod(cluster: Cluster, api: Api, namespac
 
 
 @pytest.mark.controlplane
-def test_a_killed_api_server_and_deletes_in_the_gap(breakable_cluster: ControlPlane) -> None:
+def test_a_killed_api_server_and_deletes_in_the_gap(own_cluster: ControlPlane) -> None:
     """After SIGKILL, a restart and changes nobody saw, a new sync brings the log up to date."""
-    api = breakable_cluster.api()
+    api = own_cluster.api()
     api.create(*[manifests.pod(f"p{number:03}", {"cpu": "1"}) for number in range(120)])
-    with following(breakable_cluster.kubeconfig(), "pods") as (log, _, client, _):
+    with following(own_cluster.kubeconfig(), "pods") as (log, _, client, _):
         wait_for("the first sync", lambda: log.of(SyncFinished, "pods"))
         assert stored_pods(api, "default") == folded_pods(log, "default")
         client.cut.set()
         # The new server knows no history: it holds events only from its own start on, later than
         # this.
         api.create(manifests.namespace("elsewhere"))
-        breakable_cluster.kill_api_server()
-        breakable_cluster.start_api_server()
+        own_cluster.kill_api_server()
+        own_cluster.start_api_server()
         api.delete("/api/v1/namespaces/default/pods/p000", grace_seconds=0)
         api.bind("p001", "some-node")
         api.create(manifests.pod("late", {"cpu": "1"}))
@@ -251,26 +263,28 @@ def test_pages_are_of_one_version(cluster: Cluster, api: Api, namespace: str) ->
 
 
 @pytest.mark.controlplane
-def test_an_unknown_kind_is_told_from_a_failure(breakable_cluster: ControlPlane) -> None:
+def test_an_unknown_kind_is_told_from_a_failure(own_cluster: ControlPlane) -> None:
     """404 of a list or a watch is UnknownKind; no connection is Unavailable."""
 
+    configuration = load_configuration(str(own_cluster.kubeconfig()))
+
     async def ask(error: type[Exception]) -> None:
-        async with KubeClient(load_configuration(str(breakable_cluster.kubeconfig()))) as client:
+        async with KubeClient(configuration) as client:
             with pytest.raises(error):
                 await client.list_page(PODGROUPS, 1, "")
             with pytest.raises(error):
                 await anext(client.watch(PODGROUPS, "1"))
 
     asyncio.run(ask(UnknownKind))
-    breakable_cluster.kill_api_server()
+    configuration.host = f"https://127.0.0.1:{free_ports(1)[0]}"
     asyncio.run(ask(Unavailable))
 
 
 @pytest.mark.controlplane
-def test_a_crd_that_comes_and_goes(breakable_cluster: ControlPlane) -> None:
+def test_a_crd_that_comes_and_goes(own_cluster: ControlPlane) -> None:
     """A missing kind is reported absent, picked up when its CRD appears, absent again when it goes."""
-    api = breakable_cluster.api()
-    with following(breakable_cluster.kubeconfig(), PODGROUPS, "namespaces") as (log, _, _, _):
+    api = own_cluster.api()
+    with following(own_cluster.kubeconfig(), PODGROUPS, "namespaces") as (log, _, _, _):
         wait_for("KindAbsent", lambda: log.of(KindAbsent, PODGROUPS))
         api.apply(POD_GROUP_CRD)
         group = {
@@ -289,12 +303,12 @@ def test_a_crd_that_comes_and_goes(breakable_cluster: ControlPlane) -> None:
 
 
 @pytest.mark.controlplane
-def test_a_user_without_rights_is_told_so_and_waits(breakable_cluster: ControlPlane) -> None:
+def test_a_user_without_rights_is_told_so_and_waits(own_cluster: ControlPlane) -> None:
     """403 is no absence: nothing is published until the right is given, then the sync comes."""
-    api = breakable_cluster.api()
-    with following(breakable_cluster.kubeconfig("nobody"), "nodes") as (log, _, _, _):
+    api = own_cluster.api()
+    with following(own_cluster.kubeconfig("nobody"), "nodes") as (log, _, _, _):
         with pytest.raises(ApiError):
-            breakable_cluster.api("nobody").items("/api/v1/nodes")
+            own_cluster.api("nobody").items("/api/v1/nodes")
         assert [] == log.observations
         role = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
