@@ -19,6 +19,8 @@ import typer
 from schemas.errors import LockstepError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from streams.history import Bound, History, Progress
 
 #: How long a command may take before it shows a progress bar.
@@ -119,6 +121,13 @@ def print_lines(values: list[Any]) -> None:
     """One JSON document a line."""
     for value in values:
         print_json(value)
+
+
+def wide_console() -> "Console":
+    """A console for tables: as wide as the terminal, and wide enough for everything where there is none."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 240, soft_wrap=False)
 
 
 @contextmanager

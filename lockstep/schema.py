@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lockstep.options import Output, OutputOption, print_json
+from lockstep.options import Output, OutputOption, print_json, wide_console
 from schemas.errors import LockstepError
 
 DIAGNOSIS = "diagnosis"
@@ -42,10 +42,9 @@ def _print_diagnoses(output: Output) -> None:
     if output is Output.JSON:
         print_json(meanings)
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("code", "meaning", box=None)
     for code, text in meanings.items():
         table.add_row(code, text)
-    Console().print(table)
+    wide_console().print(table)

@@ -17,6 +17,7 @@ from lockstep.options import (
     print_json,
     progress_bar,
     singular,
+    wide_console,
 )
 from schemas.errors import Fatal
 
@@ -148,13 +149,12 @@ def _is_named(row: Row, name: str) -> bool:
 
 
 def _print_table(kind: str, rows: list[Row]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(*_COLUMNS[kind], box=None)
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in _COLUMNS[kind]))
-    Console().print(table)
+    wide_console().print(table)
 
 
 def _cell(value: Any) -> str:
