@@ -1,4 +1,4 @@
-"""Rows of State: one frozen value a thing, replaced whole, never edited. Fields are sorted: that is the encoding.
+"""Rows of State: one frozen value a thing, replaced whole, never edited. Fields stand in the order of the alphabet.
 
 A row holds what must survive a restart; whatever can be worked out from rows (sums, indexes, columns) is kept by
 `state.model.state` and never written down.
@@ -12,119 +12,119 @@ from state.model.diagnoses import Diagnosis
 from state.model.seen import EMPTY, Allocation, DeviceEntry, Taint
 
 
-class Pod(Struct, frozen=True, omit_defaults=True):
+class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's."""
 
-    created_us: int
-    name: str
-    namespace: str
-    phase: str
-    rv: int
-    spec: Raw
-    uid: str
     allocations: tuple[Allocation, ...] = ()
     annotations: Raw = EMPTY
     assumed: str = ""
     attempts: int = 0
     backoff_us: int = 0
     command: str = ""
+    created_us: int
     deleted_us: int = 0
     diagnosis: Diagnosis | None = None
     gates: tuple[str, ...] = ()
     labels: Raw = EMPTY
+    name: str
+    namespace: str
     node: str = ""
     owner: str = ""
     parked: bool = False
+    phase: str
+    rv: int
+    spec: Raw
+    uid: str
 
 
-class Node(Struct, frozen=True, omit_defaults=True):
+class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node. `ord` is its row in the columns; a freed one is given to the next node that joins."""
 
+    allocatable: dict[str, int] = {}
+    labels: dict[str, str] = {}
     name: str
     ord: int
     rv: int
-    uid: str
-    allocatable: dict[str, int] = {}
-    labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
+    uid: str
     unschedulable: bool = False
 
 
-class PodGroup(Struct, frozen=True, omit_defaults=True):
+class PodGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A PodGroup object of one API group."""
 
+    annotations: dict[str, str] = {}
     created_us: int
     group: str
     min_member: int
+    min_resources: dict[str, int] | None = None
     name: str
     namespace: str
     rv: int
-    uid: str
-    annotations: dict[str, str] = {}
-    min_resources: dict[str, int] | None = None
     schedule_timeout_us: int = 0
+    uid: str
 
 
-class Gang(Struct, frozen=True, omit_defaults=True):
+class Gang(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Our unit of all-or-nothing. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
 
     `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone.
     """
 
     created_us: int
-    name: str
-    namespace: str
     groups: tuple[str, ...] = ()
     min_member: int = 0
     mode: str = "Strict"
+    name: str
+    namespace: str
     satisfied: bool = False
     source: str = ""
     wait_us: int = 0
 
 
-class Quota(Struct, frozen=True, omit_defaults=True):
+class Quota(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An ElasticQuota, stored and shown."""
 
+    annotations: dict[str, str] = {}
     group: str
+    labels: dict[str, str] = {}
+    max: dict[str, int] = {}
+    min: dict[str, int] = {}
     name: str
     namespace: str
     rv: int
     uid: str
-    annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
-    max: dict[str, int] = {}
-    min: dict[str, int] = {}
 
 
-class Devices(Struct, frozen=True, omit_defaults=True):
+class Devices(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The devices of a node as one source reports them; the agent wins over the object."""
 
+    boot_id: str = ""
+    devices: tuple[DeviceEntry, ...] = ()
     name: str
     rv: int
     source: str
     uid: str
-    boot_id: str = ""
-    devices: tuple[DeviceEntry, ...] = ()
 
 
-class Namespace(Struct, frozen=True, omit_defaults=True):
+class Namespace(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A namespace."""
 
+    labels: dict[str, str] = {}
     name: str
     rv: int
     uid: str
-    labels: dict[str, str] = {}
 
 
-class PriorityClass(Struct, frozen=True, omit_defaults=True):
+class PriorityClass(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A PriorityClass."""
 
+    global_default: bool = False
     name: str
+    preemption_policy: str = "PreemptLowerPriority"
     rv: int
     uid: str
     value: int
-    global_default: bool = False
-    preemption_policy: str = "PreemptLowerPriority"
 
 
 class Tombstone(Struct, frozen=True):
@@ -143,15 +143,15 @@ class Sync(Struct, frozen=True, omit_defaults=True):
     synced: bool = False
 
 
-class OpenList(Struct, frozen=True, omit_defaults=True):
+class OpenList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A list under way. `reset`: its version is below the highest known, so its objects win (history reset)."""
 
     cold: bool
     list_rv: int
     producer: str
+    reset: bool = False
     resource: str
     sequence: int
-    reset: bool = False
 
 
 class Named(Struct, frozen=True):
@@ -160,26 +160,26 @@ class Named(Struct, frozen=True):
     uids: tuple[str, ...]
 
 
-class Eviction(Struct, frozen=True, omit_defaults=True):
+class Eviction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An eviction asked for and not ended. `command` empty: it waits for the pod's open command to end."""
 
+    command: str = ""
     id: str
     reason: str
     uid: str
-    command: str = ""
 
 
-class OpenCommand(Struct, frozen=True, omit_defaults=True):
+class OpenCommand(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command without an end: what the sink must still do or find out."""
 
+    annotations: dict[str, str] = {}
+    deadline_us: int = 0
     kind: str
     name: str
     namespace: str
-    uid: str
-    annotations: dict[str, str] = {}
-    deadline_us: int = 0
     node: str = ""
     reason: str = ""
+    uid: str
 
 
 class Position(Struct, frozen=True):
