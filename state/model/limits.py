@@ -2,8 +2,12 @@
 
 from typing import Final
 
-#: Amounts above this are refused at the door of the columns: sums of a node's pods can't overflow int64.
+#: What a node has of one resource is counted up to this: a hundred times as much fits int64.
 AMOUNT_MAX: Final = 1 << 56
+#: A pod that asks for more of one resource is invalid, and charged only so much: sums over a node's pods fit int64.
+REQUEST_MAX: Final = 1 << 50
+#: Decimal digits that are read as a number; longer ones are none (int64 has at most 19).
+DIGITS_MAX: Final = 19
 #: Nodes in one block of a class's score vector: a pick reads one maximum a block, then one block.
 SCORE_BLOCK: Final = 128
 #: Above this many touched nodes a class's scores are brought up to date by array, below one by one.

@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from state.model.limits import DIGITS_MAX, REQUEST_MAX
+
 GPU: Final = "nvidia.com/gpu"
 GPU_CORE: Final = "koordinator.sh/gpu-core"
 GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
@@ -96,8 +98,11 @@ def parse_class(raw: bytes) -> PodClass:
     """The class of a pod spec's bytes."""
     spec = _spec_decoder.decode(raw)
     cards, invalid, shared = card_demand(spec.requests)
+    huge = sorted(name for name, amount in spec.requests.items() if amount > REQUEST_MAX)
+    if huge:
+        invalid = f"{huge[0]} {spec.requests[huge[0]]} is more than any node can have"
     plain = {
-        name: amount
+        name: min(amount, REQUEST_MAX)
         for name, amount in spec.requests.items()
         if amount and name not in CARD_RESOURCES
     }
@@ -196,11 +201,11 @@ def gang_wait_us(annotations: dict[str, str]) -> int:
         factor = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}.get(
             unit
         )
-        if not digits or factor is None:
+        if not digits or len(digits) > DIGITS_MAX or factor is None:
             return 0
         total, text = total + int(digits) * factor, rest[len(unit) :]
     return total
 
 
 def _natural(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 0

@@ -1,5 +1,6 @@
 """Which nodes a pod class may ever use: node selector, required node affinity, cordons, taints (Kubernetes 1.37)."""
 
+from state.model.limits import DIGITS_MAX
 from state.model.podclass import PodClass, Requirement, SpecSeen, Term, Toleration
 from state.model.rows import Node
 from state.model.scores import MAY, MISMATCH, TAINTED
@@ -81,8 +82,14 @@ def _requirement_matches(need: Requirement, labels: dict[str, str]) -> bool:
 
 
 def _integer(text: str | None) -> int | None:
-    """A signed decimal as Kubernetes parses it, or None."""
+    """A signed decimal of 64 bits as Kubernetes parses it, or None."""
     if text is None:
         return None
     digits = text[1:] if text[:1] in ("-", "+") else text
-    return int(text) if digits.isascii() and digits.isdigit() else None
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > DIGITS_MAX:
+        return None
+    number = -int(digits) if text[0] == "-" else int(digits)
+    return number if -(1 << 63) <= number < 1 << 63 else None
