@@ -20,6 +20,7 @@ from state.rules.explain import (
     gang_misfit,
     group_missing,
     members_missing,
+    misfit_code,
     partner_waits,
     pod_misfit,
 )
@@ -49,9 +50,8 @@ class Cycle:
         """Sends evictions, then places what can be placed; before every list has been folded nothing is done."""
         trial, state = self.trial, self.state
         if not state.synced():
-            for uid in sorted(state.active):
-                if state.pods[uid].diagnosis is None:
-                    self._explain(state.pods[uid], _SYNCING, parked=False)
+            for uid in sorted(uid for uid in state.active if state.pods[uid].diagnosis is None):
+                self._explain(state.pods[uid], _SYNCING, parked=False)
             return
         self._evict()
         assert state.policy is not None
@@ -77,7 +77,7 @@ class Cycle:
                 continue
             gang_key = state.gang_key(pod)
             gang = state.gangs.get(gang_key) if gang_key else None
-            if gang is None or gang.satisfied:
+            if gang is None or _runs(gang):
                 singles.append(Unit(key=self._pod_key(pod), uid=uid, gangs=()))
             else:
                 groups[gang.groups or (gang_key,)] = None
@@ -85,19 +85,42 @@ class Cycle:
         return sorted((*singles, *units), key=lambda unit: unit.key)
 
     def _candidates(self) -> list[str]:
-        """All that wait if room came free, else the new ones, those due, and members of changed gangs."""
+        """The new ones, those due, members of changed gangs, and, if room came free, those that it may help."""
         state = self.state
-        if self.trial.wake:
-            return sorted(state.waiting)
         found = dict(state.active)
         found.update(
             (uid, None)
             for uid in state.backing_off
             if state.pods[uid].backoff_us <= self.trial.now_us
         )
-        for key in self.trial.gangs_changed:
-            found.update((uid, None) for uid in state.members.get(key, ()) if uid in state.waiting)
+        for changed in self.trial.gangs_changed:
+            for key in (changed, *state.partners.get(changed, ())):
+                members = state.members.get(key, ())
+                found.update((uid, None) for uid in members if uid in state.waiting)
+        if self.trial.wake:
+            for parked_class in sorted(state.parked):
+                found.update((uid, None) for uid in self._helped(state.parked[parked_class]))
         return sorted(found)
+
+    def _helped(self, uids: dict[str, None]) -> list[str]:
+        """Of parked pods of one class: all if a node is feasible now, else those that wait for another reason now.
+
+        A single pod whose reason has another code is tried again, to say so; amounts are as of its last try.
+        """
+        state = self.state
+        first = state.pods[min(uids)]
+        if pick_node(state, state.scores_of(first)) >= 0:
+            return list(uids)
+        code = misfit_code(self._misfit(first))
+        return [
+            uid
+            for uid in uids
+            if self._is_single(state.pods[uid]) and _code(state.pods[uid]) != code
+        ]
+
+    def _is_single(self, pod: Pod) -> bool:
+        gang = self.state.gangs.get(self.state.gang_key(pod))
+        return gang is None or _runs(gang)
 
     def _is_ready(self, pod: Pod) -> bool:
         """Whether the pod may be tried; says why not."""
@@ -125,7 +148,7 @@ class Cycle:
         ready = [pod for key in keys for pod in self._ready_members(key)]
         gangs = [self.state.gangs[key] for key in keys if key in self.state.gangs]
         priority = max((self.state.class_of(pod).priority for pod in ready), default=0)
-        return order_key(priority, min(gang.created_us for gang in gangs), keys[0], "")
+        return order_key(priority, min(gang.created_us for gang in gangs), ",".join(keys), "")
 
     def _ready_members(self, key: str) -> list[Pod]:
         """The gang's members that wait and may be tried, in order."""
@@ -138,25 +161,35 @@ class Cycle:
 
     def _try_single(self, uid: str) -> None:
         pod = self.state.pods[uid]
-        if not self._place(pod):
+        if uid in self.state.waiting and not self._place(pod):
             self._explain(pod, pod_misfit(self._misfit(pod)))
 
     def _try_gangs(self, keys: tuple[str, ...]) -> None:
-        """Places the minimum of every gang of the group, or nothing; then surplus members one by one."""
-        members = {key: self._ready_members(key) for key in keys}
+        """Places the minimum of every gang of the group, or nothing; then surplus members one by one.
+
+        Gangs of the group that run already have nothing to wait for: their members come alone.
+        """
+        gangs = self.state.gangs
+        members = {
+            key: self._ready_members(key)
+            for key in keys
+            if key not in gangs or not _runs(gangs[key])
+        }
         refusals = {
-            key: reason for key in keys if (reason := self._shortage(key, len(members[key])))
+            key: reason for key in members if (reason := self._shortage(key, len(members[key])))
         }
         if refusals:
             self._refuse(members, refusals)
             return
-        mark, placed_before = self.trial.mark(), self.placed
+        mark, placed_before, known = self.trial.mark(), self.placed, len(self.misfits)
         surplus: list[Pod] = []
-        for key in keys:
+        for key in members:
             missed = self._place_minimum(key, members[key], surplus)
             if missed is not None:
                 self.trial.back_to(mark)
                 self.placed = placed_before
+                for spec in list(self.misfits)[known:]:  # what didn't fit beside it may fit now
+                    del self.misfits[spec]
                 self._refuse(members, {key: missed})
                 return
         for pod in surplus:
@@ -173,8 +206,6 @@ class Cycle:
 
     def _needed(self, key: str, gang: Gang) -> int:
         """Members still to be placed before the gang runs."""
-        if gang.satisfied:
-            return 0
         pods = self.state.pods
         holding = sum(
             1 for uid in self.state.members.get(key, ()) if pods[uid].node or pods[uid].assumed
@@ -186,18 +217,17 @@ class Cycle:
         gang = self.state.gangs[key]
         needed = self._needed(key, gang)
         done, misfit = 0, None
-        for position, pod in enumerate(members):
-            if done == needed:
-                surplus.extend(members[position:])
-                break
-            if self._place(pod):
+        for pod in members:
+            if done < needed and self._place(pod):
                 done += 1
                 continue
-            misfit = misfit or self._misfit(pod)
-            if len(members) - position - 1 < needed - done:
-                return gang_misfit(misfit, key, done, needed, gang.min_member)
             surplus.append(pod)
-        return None
+            if done < needed:
+                misfit = misfit or self._misfit(pod)
+        if done == needed:
+            return None
+        assert misfit is not None
+        return gang_misfit(misfit, key, done, needed, gang.min_member)
 
     def _refuse(self, members: dict[str, list[Pod]], refusals: dict[str, Diagnosis]) -> None:
         """Tells every ready member of the group what its gang, or a partner, lacks."""
@@ -262,8 +292,10 @@ class Cycle:
     def _explain(self, pod: Pod, diagnosis: Diagnosis, *, parked: bool = True) -> None:
         """Writes why the pod waits; a parked pod is tried again only when something came that may help."""
         pod = self.state.pods[pod.uid]
-        if pod.diagnosis != diagnosis or pod.parked != parked:
-            self.trial.put("pods", pod.uid, replace(pod, diagnosis=diagnosis, parked=parked))
+        backoff_us = pod.backoff_us if pod.backoff_us > self.trial.now_us else 0
+        if (pod.diagnosis, pod.parked, pod.backoff_us) != (diagnosis, parked, backoff_us):
+            told = replace(pod, backoff_us=backoff_us, diagnosis=diagnosis, parked=parked)
+            self.trial.put("pods", pod.uid, told)
 
     # -- evictions asked for ---------------------------------------------------------------------------------
 
@@ -273,12 +305,13 @@ class Cycle:
         evictions: dict[str, Eviction] = state.tables["evictions"]
         for key in sorted(evictions):
             eviction = evictions[key]
-            pod = state.pods.get(eviction.uid)
-            if pod is None:
-                if not eviction.command:
-                    trial.put("evictions", key, None)
+            if eviction.command:
                 continue
-            if eviction.command or pod.command:
+            pod = state.pods.get(eviction.uid)
+            if pod is None or pod.deleted_us:  # nothing is left to ask for
+                trial.put("evictions", key, None)
+                continue
+            if pod.command:
                 continue
             assert state.policy is not None
             opened = OpenCommand(
@@ -292,6 +325,15 @@ class Cycle:
             command = trial.open(opened)
             trial.put("evictions", key, replace(eviction, command=command))
             trial.put("pods", pod.uid, replace(pod, command=command))
+
+
+def _code(pod: Pod) -> str:
+    return "" if pod.diagnosis is None else pod.diagnosis.code
+
+
+def _runs(gang: Gang) -> bool:
+    """The gang has been placed once, and what declares it is there: members come alone."""
+    return gang.satisfied and bool(gang.source)
 
 
 _SYNCING = Diagnosis(

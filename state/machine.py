@@ -116,9 +116,10 @@ def _fold(state: State, record: Record) -> Trial:
 
 def _seal(trial: Trial, record: Record) -> Decision:
     state = trial.state
-    changes, diagnoses = trial.changes()
-    for diagnosis in diagnoses:
-        _patch_condition(trial, diagnosis)
+    changes, diagnosed = trial.changes()
+    for uid, diagnosis in diagnosed:
+        _patch_condition(trial, uid, diagnosis)
+    diagnoses = tuple(diagnosis for _, diagnosis in diagnosed)
     head = Head(changes=changes, commands=tuple(trial.commands), diagnoses=diagnoses)
     tail = Tail(
         ended=tuple(trial.ended),
@@ -151,28 +152,27 @@ def _seal(trial: Trial, record: Record) -> Decision:
     )
 
 
-def _patch_condition(trial: Trial, diagnosis: DiagnosisChanged) -> None:
+def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChanged) -> None:
     """The pod condition `PodScheduled=False` for a diagnosis that the API server doesn't write itself."""
     if diagnosis.code in (None, Code.GATED, Code.SYNCING):
         return
-    state = trial.state
-    uids = [uid for uid in state.pods_named.get(diagnosis.key, ()) if uid in state.waiting]
-    for uid in sorted(uids):
-        pod = state.pods[uid]
-        trial.command(
-            "PatchStatus",
-            fields={
-                "message": f"{diagnosis.code}: {diagnosis.message}",
-                "reason": "Unschedulable",
-                "since_us": trial.now_us,
-                "status": "False",
-                "type": "PodScheduled",
-            },
-            name=pod.name,
-            namespace=pod.namespace,
-            resource="pods",
-            uid=uid,
-        )
+    if uid not in trial.state.waiting:
+        return
+    pod = trial.state.pods[uid]
+    trial.command(
+        "PatchStatus",
+        fields={
+            "message": f"{diagnosis.code}: {diagnosis.message}",
+            "reason": "Unschedulable",
+            "since_us": trial.now_us,
+            "status": "False",
+            "type": "PodScheduled",
+        },
+        name=pod.name,
+        namespace=pod.namespace,
+        resource="pods",
+        uid=uid,
+    )
 
 
 def _next_deadline(state: State, now_us: int) -> int:

@@ -10,7 +10,7 @@ from state.model.gangs import mark_satisfied, refresh_gang
 from state.model.lists import bury
 from state.model.rows import Pod
 from state.model.seen import FoundPod, PodSeen
-from state.model.state import FINISHED, place_of
+from state.model.state import FINISHED, place_of, same_charge
 from state.model.trial import Trial
 
 
@@ -33,6 +33,22 @@ def merge_facts(old: Pod, news: PodSeen | FoundPod) -> Pod:
     )
 
 
+def forget_facts(old: Pod, news: PodSeen) -> Pod:
+    """`old` with only the facts that `news` shows: history was reset, so what came after it never happened.
+
+    An open bind is not history: it goes on until its end is folded.
+    """
+    assumed = "" if news.node else old.assumed
+    return replace(
+        old,
+        allocations=news.allocations or (old.allocations if assumed else ()),
+        assumed=assumed,
+        deleted_us=news.deleted_us or 0,
+        node=news.node or "",
+        phase=news.phase,
+    )
+
+
 def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     """Writes the pod; wakes parked pods if it let go of room; keeps its gangs' rows."""
     state = trial.state
@@ -42,7 +58,7 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
         return
     trial.put("pods", new.uid, new)
     held = place_of(old)
-    if held and (place_of(new) != held or (old is not None and old.spec != new.spec)):
+    if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
     key = state.gang_key(new)
     if old is None or state.gang_key(old) != key:

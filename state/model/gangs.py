@@ -37,10 +37,12 @@ def mark_satisfied(trial: Trial, pod: Pod) -> None:
 
 
 def podgroup_of(state: State, key: str) -> PodGroup | None:
-    """The PodGroup of that `ns/name`; of two API groups' the first by group name."""
+    """The PodGroup of that `ns/name`: of two API groups' the first by group name, of two namesakes the newer."""
     uids = state.groups_named.get(key, ())
     return min(
-        (state.podgroups[uid] for uid in uids), key=lambda row: (row.group, row.uid), default=None
+        (state.podgroups[uid] for uid in uids),
+        key=lambda row: (row.group, -row.rv, row.uid),
+        default=None,
     )
 
 
@@ -49,13 +51,20 @@ def any_bound(state: State, key: str) -> bool:
     return any(state.pods[uid].node for uid in state.members.get(key, ()))
 
 
+def with_self(groups: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """The group of the gang `key`, sorted: it belongs to it whether it names itself or not; empty: alone."""
+    if not groups or groups == (key,):
+        return ()
+    return groups if key in groups else tuple(sorted((*groups, key)))
+
+
 def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) -> Gang:
     same = old is not None and old.source in ("", group.uid)
     return Gang(
         created_us=group.created_us,
         name=group.name,
         namespace=group.namespace,
-        groups=gang_groups(group.annotations),
+        groups=with_self(gang_groups(group.annotations), key),
         min_member=group.min_member,
         mode=gang_mode(group.annotations),
         satisfied=(old is not None and same and old.satisfied) or any_bound(state, key),
@@ -76,7 +85,7 @@ def _from_members(state: State, key: str, old: Gang | None) -> Gang:
         created_us=first.created_us,
         name=said.gang,
         namespace=first.namespace,
-        groups=said.groups if initialised else (),
+        groups=with_self(said.groups, key) if initialised else (),
         min_member=said.min_member if initialised else 0,
         mode=said.mode,
         satisfied=any_bound(state, key),

@@ -61,8 +61,12 @@ class State:
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
+        self.parked: dict[bytes, dict[str, None]] = {}  # class -> parked pods that room could help
+        self._parked_class: dict[str, bytes] = {}
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
+        self.partners: dict[str, dict[str, None]] = {}  # gang -> gangs whose group names it
+        self.commands_of: dict[str, dict[str, None]] = {}  # pod uid -> its open commands
         self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
         self.classes: dict[bytes, ClassScores] = {}
         self.memberships: dict[tuple[bytes, bytes], Membership] = {}
@@ -126,6 +130,10 @@ class State:
             entry.cold for entry in self.lists.values()
         )
 
+    def open_command_of(self, uid: str) -> str:
+        """Id of the pod's open command, or empty. There is at most one."""
+        return min(self.commands_of.get(uid, ()), default="")
+
     def wake(self) -> bool:
         """Parked pods must be tried in the next cycle."""
         row = self.tables["cycle"].get("cycle")
@@ -168,6 +176,14 @@ class State:
         elif table == "podgroups":
             group = cast(PodGroup, row or old)
             _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
+        elif table == "gangs":
+            gang, known = cast("Gang | None", row), cast("Gang | None", old)
+            for other in known.groups if known is not None else ():
+                _index(self.partners, other, key, False)
+            for other in gang.groups if gang is not None else ():
+                _index(self.partners, other, key, True)
+        elif table == "commands":
+            _index(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
         elif table == "policy":
             self.policy = None if row is None else to_policy(cast(Any, row).spec)
             for uid, pod in self.pods.items():
@@ -176,7 +192,7 @@ class State:
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         old_place, new_place = place_of(old), place_of(new)
-        if old is None or new is None or old_place != new_place or not _same_charge(old, new):
+        if old is None or new is None or old_place != new_place or not same_charge(old, new):
             if old is not None and old_place:
                 self._charge(old_place, old, -1)
             if new is not None and new_place:
@@ -200,6 +216,9 @@ class State:
         self._index_waiting(uid, new)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
+        parked_class = self._parked_class.pop(uid, None)
+        if parked_class is not None:
+            _index(self.parked, parked_class, uid, False)
         waits = (
             pod is not None
             and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
@@ -215,6 +234,11 @@ class State:
         self.waiting[uid] = None
         _mark(self.active, uid, not pod.parked)
         _mark(self.backing_off, uid, pod.backoff_us > 0)
+        if pod.parked and not (pod.backoff_us or pod.gates):
+            podclass = self.class_of(pod)
+            if not (podclass.invalid or podclass.unsupported):
+                key = self._parked_class[uid] = bytes(pod.spec)
+                _index(self.parked, key, uid, True)
 
     def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
         _index(self.pods_on, node_name, pod.uid, sign > 0)
@@ -235,7 +259,9 @@ class State:
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         columns = self.columns
-        if old is not None and (new is None or new.ord != old.ord):
+        moved = old is not None and (new is None or new.ord != old.ord)
+        # Rows are applied in the order of names, so the ordinal may have been given on already.
+        if old is not None and moved and columns.names[old.ord] == old.name:
             columns.total[:, old.ord] = 0
             columns.used[:, old.ord] = 0
             columns.cards_free[old.ord] = 0
@@ -294,7 +320,8 @@ def place_of(pod: Pod | None) -> str:
     return pod.node or pod.assumed
 
 
-def _same_charge(old: Pod, new: Pod) -> bool:
+def same_charge(old: Pod, new: Pod) -> bool:
+    """Both hold the same amounts and the same cards."""
     return old.spec == new.spec and old.allocations == new.allocations
 
 

@@ -87,8 +87,8 @@ class Trial:
         if self.wake != self.state.wake():
             self.put("cycle", "cycle", CycleRow(wake=True) if self.wake else None)
 
-    def changes(self) -> tuple[tuple[Change, ...], tuple[DiagnosisChanged, ...]]:
-        """The difference to State before, by table and key, and the diagnoses that changed."""
+    def changes(self) -> tuple[tuple[Change, ...], list[tuple[str, DiagnosisChanged]]]:
+        """The difference to State before, by table and key, and the diagnoses that changed, with their pods' uids."""
         tables, found, diagnoses = self.state.tables, [], []
         order = sorted(self._before, key=lambda name: (_TABLE_ORDER[name[0]], name[1]))
         for table, key in order:
@@ -101,8 +101,8 @@ class Trial:
             if table == "pods":
                 diagnosis = _diagnosis_change(old, new)
                 if diagnosis is not None:
-                    diagnoses.append(diagnosis)
-        return tuple(found), tuple(diagnoses)
+                    diagnoses.append((key, diagnosis))
+        return tuple(found), diagnoses
 
 
 def _diagnosis_change(old: Row | None, new: Row | None) -> DiagnosisChanged | None:

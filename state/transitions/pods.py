@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from state.model.facts import merge_facts, store_pod
-from state.model.lists import admits, is_newer
+from state.model.facts import forget_facts, merge_facts, store_pod
+from state.model.lists import admits, is_newer, resets
 from state.model.rows import Pod
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
@@ -19,7 +19,9 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         store_pod(trial, old, merge_facts(old, seen))
         return
     state = trial.state
-    facts = merge_facts(old, seen) if old is not None else None
+    facts = None
+    if old is not None:
+        facts = (forget_facts if resets(trial, seen.epoch) else merge_facts)(old, seen)
     new = Pod(
         created_us=seen.created_us,
         name=seen.name,
@@ -36,6 +38,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         labels=state.intern(seen.labels),
         node=facts.node if facts else (seen.node or ""),
         owner=seen.owner or "",
+        command=state.open_command_of(seen.uid) if old is None else old.command,
     )
     if old is not None:
         same = (old.spec, old.labels, old.annotations, old.gates) == (
@@ -48,7 +51,6 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
             new,
             attempts=old.attempts,
             backoff_us=old.backoff_us,
-            command=old.command,
             diagnosis=old.diagnosis,
             parked=old.parked and same,
         )

@@ -18,8 +18,10 @@ def on_command_ended(trial: Trial, seen: CommandEnded) -> None:
         return
     trial.put("commands", seen.command_id, None)
     trial.ended.append(seen.command_id)
+    done = command.uid if command.kind == "EvictPod" and seen.outcome == "Applied" else ""
     for key in sorted(state.tables["evictions"]):
-        if state.tables["evictions"][key].command == seen.command_id:
+        eviction = state.tables["evictions"][key]
+        if eviction.command == seen.command_id or eviction.uid == done:
             trial.put("evictions", key, None)
     pod = state.pods.get(command.uid)
     if pod is None:

@@ -4,14 +4,14 @@ from msgspec.structs import replace
 
 from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, RESOURCES
-from state.model.lists import bury
+from state.model.lists import bury, overrules
 from state.model.rows import Named, OpenList, Sync
 from state.model.seen import KindAbsent, MessageRejected, StillThere, SyncFinished, SyncStarted
 from state.model.trial import Trial
 
 
 def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
-    """Opens a list. One below the newest finished one means that history was reset: its objects win."""
+    """Opens a list, once. One below the newest finished one means that history was reset: its objects win."""
     known = trial.state.syncs.get(seen.resource, Sync())
     if (
         seen.resource not in RESOURCES
@@ -33,35 +33,42 @@ def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
 def on_still_there(trial: Trial, seen: StillThere) -> None:
     """An unchanged object of an open list; one that we don't know means that we missed something: ask for a resync."""
     listing = trial.state.lists.get(seen.epoch)
-    if listing is None:
+    if listing is None or listing.resource != seen.resource:
         return
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
-    if not _knows(trial, seen.resource, seen.uid):
+    if not _knows(trial, listing, seen.uid):
         ask_resync(trial, seen.resource)
 
 
 def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
-    """Closes a list: objects that it did not name, and that are not newer, are gone."""
+    """Closes a list: objects that it did not name, and that are not newer, are gone.
+
+    After a reset the objects are listed once more: what looked like a restored history may have been a list that was
+    long under way, and then the next one puts right what it undid.
+    """
     state = trial.state
     listing = state.lists.get(seen.epoch)
-    if listing is None:
+    if listing is None or listing.resource != seen.resource:
         return
-    prefix = f"{seen.epoch}#"
-    chunks = sorted(key for key in state.tables["named"] if key.startswith(prefix))
-    named = dict(trial.named.pop(seen.epoch, {}))
-    for key in chunks:
+    named = dict(trial.named.get(seen.epoch, {}))
+    for key in _chunks(trial, seen.epoch):
         row = state.tables["named"][key]
         assert isinstance(row, Named)
         named.update(dict.fromkeys(row.uids))
-        trial.put("named", key, None)
     for uid, rv in _objects(trial, seen.resource):
         if uid not in named and (listing.reset or rv <= seen.list_rv):
             _remove(trial, seen.resource, uid, max(rv, seen.list_rv))
     _forget_tombstones(trial, seen.resource, seen.list_rv)
-    _close(trial, seen.resource, seen.epoch, listing.sequence)
+    closed = [
+        epoch
+        for epoch, other in sorted(state.lists.items())
+        if other.resource == seen.resource and other.sequence < listing.sequence
+    ]  # whoever began those has gone
     old = state.syncs.get(seen.resource, Sync())
     list_rv = seen.list_rv if listing.reset else max(old.list_rv, seen.list_rv)
-    epochs = (*old.epochs, seen.epoch)[-EPOCHS_KEPT:]
+    epochs = _close(trial, old, [*closed, seen.epoch])
+    if listing.reset:
+        ask_resync(trial, seen.resource)
     trial.put(
         "syncs",
         seen.resource,
@@ -76,12 +83,12 @@ def on_kind_absent(trial: Trial, seen: KindAbsent) -> None:
         return
     for uid, rv in _objects(trial, seen.resource):
         _remove(trial, seen.resource, uid, rv)
-    for epoch in sorted(trial.state.lists):
-        if trial.state.lists[epoch].resource == seen.resource:
-            trial.put("lists", epoch, None)
+    lists = trial.state.lists
     old = trial.state.syncs.get(seen.resource, Sync())
-    if not (old.absent and old.synced):
-        trial.put("syncs", seen.resource, replace(old, absent=True, synced=True))
+    closed = [epoch for epoch in sorted(lists) if lists[epoch].resource == seen.resource]
+    new = replace(old, absent=True, epochs=_close(trial, old, closed), synced=True)
+    if new != old:
+        trial.put("syncs", seen.resource, new)
         trial.wake = True
 
 
@@ -99,11 +106,14 @@ def ask_resync(trial: Trial, resource: str) -> None:
         trial.requests.append(request)
 
 
-def _knows(trial: Trial, resource: str, uid: str) -> bool:
-    table = RESOURCES.get(resource, ("",))[0]
-    rows = trial.state.tables.get(table, {})
-    if uid in rows or uid in trial.state.tables["tombstones"]:
+def _knows(trial: Trial, listing: OpenList, uid: str) -> bool:
+    table = RESOURCES[listing.resource][0]
+    rows = trial.state.tables[table]
+    if uid in rows:
         return True
+    tombstone = trial.state.tables["tombstones"].get(uid)
+    if tombstone is not None:
+        return not overrules(listing, tombstone)
     return table not in ("pods", "podgroups", "quotas") and any(
         row.uid == uid for row in rows.values()
     )
@@ -138,13 +148,16 @@ def _forget_tombstones(trial: Trial, resource: str, list_rv: int) -> None:
         trial.put("tombstones", uid, None)
 
 
-def _close(trial: Trial, resource: str, epoch: str, sequence: int) -> None:
-    """Closes the list and those of the same resource that were opened before it: whoever began them has gone."""
-    for other in sorted(trial.state.lists):
-        listing = trial.state.lists[other]
-        if other == epoch or (listing.resource == resource and listing.sequence < sequence):
-            for key in sorted(
-                key for key in trial.state.tables["named"] if key.startswith(f"{other}#")
-            ):
-                trial.put("named", key, None)
-            trial.put("lists", other, None)
+def _close(trial: Trial, known: Sync, epochs: list[str]) -> tuple[str, ...]:
+    """Forgets the lists `epochs` and what they named; returns the closed epochs to remember."""
+    for epoch in epochs:
+        trial.named.pop(epoch, None)
+        for key in _chunks(trial, epoch):
+            trial.put("named", key, None)
+        trial.put("lists", epoch, None)
+    return (*known.epochs, *epochs)[-EPOCHS_KEPT:]
+
+
+def _chunks(trial: Trial, epoch: str) -> list[str]:
+    """Keys of what the list named in records before this one."""
+    return sorted(key for key in trial.state.tables["named"] if key.rpartition("#")[0] == epoch)
