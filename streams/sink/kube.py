@@ -12,7 +12,6 @@ import os
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -33,9 +32,6 @@ _CREDENTIALS_S: Final = 30.0
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
-_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-#: There is one on every cluster.
-_ANY_NAMESPACE: Final = "kube-system"
 #: Version of the API groups whose objects have a status that Lockstep writes.
 _VERSION: Final = "v1alpha1"
 
@@ -58,17 +54,6 @@ def load_configuration(kubeconfig: str | None = None) -> Configuration:
             f"no API server found through {where}: {error} Name a file with --kubeconfig."
         ) from error
     return configuration
-
-
-def lease_namespace() -> str:
-    """Where the Lease is: POD_NAMESPACE, else the pod's own namespace, else `kube-system`."""
-    given = os.environ.get("POD_NAMESPACE")
-    if given:
-        return given
-    try:
-        return _OWN_NAMESPACE.read_text().strip() or _ANY_NAMESPACE
-    except OSError:
-        return _ANY_NAMESPACE
 
 
 class KubeApi:
@@ -204,7 +189,11 @@ class KubeApi:
     ) -> Response:
         if self._session is None:
             raise RuntimeError("KubeApi is used outside of its context")
-        headers = {"Accept": "application/json", "Content-Type": content}
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": content,
+            "User-Agent": "lockstep-sink",
+        }
         authorization = await self._credentials()
         if authorization:
             headers["Authorization"] = authorization

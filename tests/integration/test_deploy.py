@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import json
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.integration import manifests
 from tests.integration.api import Api, ApiError, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import Cluster, running_control_plane
+from tests.integration.process import Service
 
 pytestmark = pytest.mark.controlplane
 
@@ -302,6 +305,45 @@ def test_sink_does_its_work(installed: Cluster, account: str) -> None:
     assert [200, 201, 200, 201, 201, 201, 200, 200, 403] == asyncio.run(scene())
 
 
+def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_path: Path) -> None:
+    """With the rights of deploy/ and no others, the service syncs, binds, refuses with a reason, and stops."""
+    admin = installed.api()
+    admin.create(manifests.namespace("work"), manifests.node("w1", {"cpu": "2", "memory": "4Gi"}))
+    account = installed.service_account_kubeconfig(HOME, "lockstep")
+    service = Service(
+        [
+            str(Path(sys.executable).with_name("lockstep")),
+            "run",
+            f"--log=embedded://{tmp_path / 'log'}",
+            f"--kubeconfig={account}",
+            f"--lease-namespace={HOME}",
+        ],
+        log=tmp_path / "lockstep.log",
+        ready=lambda: "sink_activated" in (tmp_path / "lockstep.log").read_text(),
+    )
+    service.start()
+    try:
+        pods = [manifests.pod(f"p{index}", {"cpu": "1"}, namespace="work") for index in range(3)]
+        admin.create(*pods)
+        wait_for("a verdict on every pod", lambda: all(map(scheduled, admin.pods("work"))))
+        verdicts = sorted(scheduled(pod) for pod in admin.pods("work"))
+        assert ["False", "True", "True"] == verdicts
+    finally:
+        service.stop()
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert [] == [line for line in lines if line["level"] != "info"]
+    assert "stopped" == lines[-1]["event"]
+    lease = admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/lockstep-0")
+    assert not lease["spec"].get("holderIdentity")
+
+
+def scheduled(pod: Object) -> str:
+    """The status of the condition PodScheduled; empty as long as there is none."""
+    conditions = pod["status"].get("conditions", [])
+    found = [each["status"] for each in conditions if each["type"] == "PodScheduled"]
+    return found[0] if found else ""
+
+
 # -- the Deployment --------------------------------------------------------------------------
 
 
@@ -312,7 +354,8 @@ def test_deployment_makes_its_pod(installed: Cluster) -> None:
     (pod,) = admin.pods(HOME)
     (container,) = pod["spec"]["containers"]
     assert "lockstep" == pod["spec"]["serviceAccountName"]
-    assert ["run", "--log", "$(LOCKSTEP_LOG)"] == container["args"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert "embedded:///var/lib/lockstep/log" == variables["LOCKSTEP_LOG"]
 
 
 def test_image_has_the_version_of_the_project() -> None:

@@ -14,7 +14,7 @@ from kubernetes.client import Configuration
 
 from schemas.envelope import BindPod, PatchStatus
 from schemas.errors import LockstepError
-from streams.sink.kube import KubeApi, lease_namespace, load_configuration
+from streams.sink.kube import KubeApi, load_configuration
 
 BIND = BindPod(id="7.0", namespace="n s", name="a", uid="u", node="n1", annotations={"k": "v"})
 
@@ -224,15 +224,3 @@ def test_kubeconfig_is_read(tmp_path: Path) -> None:
     configuration = load_configuration(str(path))
     assert "http://example.com" == configuration.host
     assert "Bearer t" == configuration.get_api_key_with_prefix("BearerToken", "authorization")
-
-
-def test_namespace_of_the_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Given, else the pod's own, else one that every cluster has."""
-    own = tmp_path / "namespace"
-    monkeypatch.setattr("streams.sink.kube._OWN_NAMESPACE", own)
-    monkeypatch.delenv("POD_NAMESPACE", raising=False)
-    assert "kube-system" == lease_namespace()
-    own.write_text("lockstep-own")
-    assert "lockstep-own" == lease_namespace()
-    monkeypatch.setenv("POD_NAMESPACE", "lockstep-given")
-    assert "lockstep-given" == lease_namespace()
