@@ -1,0 +1,228 @@
+"""The auditor's watch over the API server: nothing on a node beyond what it has, no GPU held twice,
+nobody acting without the right to.
+
+By the API server's own account. Excused is only what could not be known: a change of the cluster
+(another scheduler's bind, a bind that came late after its command had been given up, a node that
+shrank) that was not folded when the last command for that node was decided. Must not import
+`state`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from producers.simulated.kinds import POD, kinds_named
+from producers.simulated.store import Raw, WatchEvent, uid_of, version_of
+from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED
+from schemas.quantities import resource_amount
+from tests.simulation.api_server import ApiServer, Call
+from tests.simulation.audit_orders import Order, OrdersAudit
+from tests.simulation.violation import Violation
+
+FINISHED = ("Succeeded", "Failed")
+_NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
+
+
+@dataclass
+class Changed:
+    """Since which version an object says what it says now, of what matters here."""
+
+    essence: object
+    uid: str
+    version: int
+
+
+class ClusterAudit:
+    """Follows the server; `on_call` is told of every write at the moment it takes effect."""
+
+    def __init__(self, server: ApiServer, orders: OrdersAudit) -> None:
+        self._server = server
+        self._orders = orders
+        self._place = 0
+        self._nodes: dict[str, Changed] = {}
+        self._devices: dict[str, Changed] = {}
+        self._bound_at: dict[str, int] = {}
+        self._binds: dict[str, str] = {}
+        #: Command ids that took effect, and uids that were ever deleted or terminating.
+        self.effects: dict[str, None] = {}
+        self.ending: dict[str, None] = {}
+
+    def read(self) -> None:
+        """Takes in what happened since."""
+        self._server.collect()
+        history = self._server.history
+        while self._place < len(history):
+            self._see(history[self._place])
+            self._place += 1
+
+    def on_call(self, call: Call) -> None:
+        """A write arrived at the server."""
+        self._orders.read()
+        self.read()
+        command, sent = call.sent.command, call.sent
+        if sent.lease_holder != sent.sender:
+            detail = (
+                f"{sent.sender} sent {command.id}; the Lease is {sent.lease_holder or 'nobody'}'s"
+            )
+            raise Violation("acted-without-lease", self._orders.sequence, command.uid, detail)
+        order = self._orders.orders.get(command.id)
+        if order is None or not _is_same(order, command):
+            detail = f"{command.id} for {command.name} is no accepted command"
+            raise Violation("stale-command", self._orders.sequence, command.uid, detail)
+        if not call.reply.ok:
+            return
+        self.effects[command.id] = None
+        if command.kind == "BindPod":
+            other = self._binds.setdefault(command.uid, command.id)
+            if other != command.id:
+                detail = f"{command.name} was bound by {other} and by {command.id}"
+                raise Violation("bound-twice", order.sequence, command.uid, detail)
+            self._check_node(command.node, command.uid)
+            self._check_choice(order, command.node)
+
+    def check_ends(self) -> None:
+        """Every `Applied` is true."""
+        for key, order in self._orders.orders.items():
+            if order.outcome == "Applied" and key not in self.effects:
+                evicted = order.body["kind"] == "EvictPod" and order.body["uid"] in self.ending
+                if not evicted:
+                    detail = f"{key} for {order.body['name']} is said to be applied, and is not"
+                    raise Violation("false-result", order.ended_at, order.body["uid"], detail)
+
+    # What is
+
+    def _see(self, event: WatchEvent) -> None:
+        raw, kind = event.raw, event.kind
+        name, version = raw["metadata"]["name"], version_of(raw)
+        if kind is POD:
+            if event.type == "DELETED" or raw["metadata"].get("deletionTimestamp"):
+                self.ending[uid_of(raw)] = None
+            if raw["spec"].get("nodeName"):
+                self._bound_at.setdefault(uid_of(raw), version)
+        elif kind is _NODE:
+            essence = (
+                raw["status"]["allocatable"],
+                bool((raw.get("spec") or {}).get("unschedulable")),
+            )
+            _keep(self._nodes, name, essence, raw, event)
+        elif kind is _DEVICE:
+            _keep(self._devices, name, raw["spec"]["devices"], raw, event)
+
+    def pods_on(self, node: str) -> list[Raw]:
+        """The pods that hold room there."""
+        return [
+            pod
+            for pod in self._server.store.list(POD)
+            if pod["spec"].get("nodeName") == node
+            and (pod.get("status") or {}).get("phase") not in FINISHED
+        ]
+
+    # What must hold
+
+    def _check_node(self, name: str, uid: str) -> None:
+        """After a bind: room and GPUs of the node, unless something there was not known yet."""
+        pods, node = self.pods_on(name), self._server.store.get(_NODE, "", name)
+        if node is None:
+            return  # it left meanwhile
+        orders = [order for pod in pods if (order := self._order_of(pod)) is not None]
+        horizon = max((order.sequence for order in orders), default=0)
+        excused = not self._is_known(self._nodes[name], horizon) or not all(
+            self._is_counted(pod, horizon) for pod in pods
+        )
+        over = over_capacity(node, pods)
+        if over and not excused:
+            raise Violation("over-capacity", horizon, uid, f"{name}: {over}")
+        taken: dict[int, str] = {}
+        for pod in pods:
+            for minor in minors_of(pod):
+                if minor in taken and not excused:
+                    detail = f"GPU {minor} of {name}: {taken[minor]}, {pod['metadata']['name']}"
+                    raise Violation("minor-held-twice", horizon, uid, detail)
+                taken[minor] = pod["metadata"]["name"]
+
+    def _check_choice(self, order: Order, name: str) -> None:
+        """The bind's node was open, and its GPUs healthy, as far as was known."""
+        node, uid = self._nodes.get(name), order.body["uid"]
+        if node is not None and self._is_known(node, order.sequence):
+            raw = self._server.store.get(_NODE, "", name)
+            if raw is not None and (raw.get("spec") or {}).get("unschedulable"):
+                detail = f"{order.body['name']} was put on {name}, which is cordoned"
+                raise Violation("put-on-cordoned", order.sequence, uid, detail)
+        devices = self._devices.get(name)
+        if devices is None or not self._is_known(devices, order.sequence):
+            return
+        raw = self._server.store.get(_DEVICE, "", name)
+        ill = [] if raw is None else [e["minor"] for e in raw["spec"]["devices"] if not e["health"]]
+        given = json.loads(order.body.get("annotations", {}).get(DEVICE_ALLOCATED, "{}"))
+        for entry in given.get("gpu", ()):
+            if entry["minor"] in ill:
+                detail = f"{order.body['name']} got GPU {entry['minor']} of {name}, which is ill"
+                raise Violation("ill-gpu", order.sequence, uid, detail)
+
+    def _order_of(self, pod: Raw) -> Order | None:
+        """The command that bound the pod."""
+        annotations = pod["metadata"].get("annotations") or {}
+        return self._orders.orders.get(annotations.get(COMMAND_ID, ""))
+
+    def _is_known(self, changed: Changed, sequence: int) -> bool:
+        return self._orders.version_known(changed.uid, sequence) >= changed.version
+
+    def _is_counted(self, pod: Raw, horizon: int) -> bool:
+        """Whether the decision of `horizon` had to count the pod where it is."""
+        order, uid = self._order_of(pod), uid_of(pod)
+        if order is not None and (order.open_at(horizon) or order.outcome == "Applied"):
+            return True
+        return self._orders.version_known(uid, horizon) >= self._bound_at.get(uid, version_of(pod))
+
+
+def _is_same(order: Order, command: Any) -> bool:
+    body = order.body
+    return (body["kind"], body["uid"], body.get("node", "")) == (
+        command.kind,
+        command.uid,
+        getattr(command, "node", ""),
+    )
+
+
+def _keep(
+    known: dict[str, Changed], name: str, essence: object, raw: Raw, event: WatchEvent
+) -> None:
+    old = known.get(name)
+    if event.type == "DELETED":
+        known.pop(name, None)
+    elif old is None or old.uid != uid_of(raw) or old.essence != essence:
+        known[name] = Changed(essence, uid_of(raw), version_of(raw))
+
+
+def requests_of(pod: Raw) -> dict[str, int]:
+    """What the pod asks for: the sum of its containers, and itself."""
+    total = {"pods": 1}
+    for container in pod["spec"]["containers"]:
+        requests = (container.get("resources") or {}).get("requests") or {}
+        for name, quantity in requests.items():
+            total[name] = total.get(name, 0) + resource_amount(name, quantity)
+    return total
+
+
+def allocatable_of(node: Raw) -> dict[str, int]:
+    """What the node has."""
+    return {n: resource_amount(n, q) for n, q in node["status"]["allocatable"].items()}
+
+
+def over_capacity(node: Raw, pods: list[Raw]) -> str:
+    """Which resource the pods take more of than the node has; empty: none."""
+    used: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in requests_of(pod).items():
+            used[name] = used.get(name, 0) + amount
+    have = allocatable_of(node)
+    for name, amount in sorted(used.items()):
+        if amount > have.get(name, 0):
+            return f"{name} {amount} of {have.get(name, 0)}"
+    return ""
+
+
+def minors_of(pod: Raw) -> list[int]:
+    """The GPUs that the pod holds, as its annotation says."""
+    annotation = (pod["metadata"].get("annotations") or {}).get(DEVICE_ALLOCATED, "{}")
+    return [entry["minor"] for entry in json.loads(annotation).get("gpu", ())]

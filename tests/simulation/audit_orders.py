@@ -1,0 +1,245 @@
+"""The auditor's account of what was known when, and of every command: may it be given, has it
+ended, once.
+
+Folds record and decision of one sequence after the other, by the contract alone (design sections 2
+to 4). Must not import `state`. The audit of the cluster asks it what had been folded when.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.topics import RESOURCES
+from tests.simulation.audit_chain import ChainAudit
+from tests.simulation.violation import Violation
+
+Json = dict[str, Any]
+GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+
+
+@dataclass
+class Order:
+    """A `BindPod` or `EvictPod` of an accepted decision, and how it ended."""
+
+    body: Json
+    sequence: int
+    ended_at: int = 0
+    outcome: str = ""
+
+    def open_at(self, sequence: int) -> bool:
+        """Whether it had been given and had not ended after the decision of `sequence`."""
+        return self.sequence <= sequence and not 0 < self.ended_at <= sequence
+
+
+@dataclass
+class Group:
+    """A PodGroup by name: its minimum (None: not there), and what is known of its pods."""
+
+    minimum: int | None = None
+    uid: str = ""
+    members: dict[str, None] = field(default_factory=dict)
+    ever_bound: bool = False
+
+
+class Gate:
+    """Whether every resource has been listed, and no cold list is under way."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, int] = {}  # epoch -> place
+        self._cold: dict[str, int] = {}  # resource -> place of its last cold start
+        self._finished: dict[str, int] = {}  # resource -> latest start that has finished
+
+    def fold(self, item: Json) -> None:
+        """Takes a sync message in."""
+        kind, resource = item["kind"], item.get("resource", "")
+        if kind == "SyncStarted" and item["epoch"] not in self._started:
+            place = self._started[item["epoch"]] = len(self._started) + 1
+            if item["cold"]:
+                self._cold[resource] = place
+        elif kind == "SyncFinished" and item["epoch"] in self._started:
+            place = self._started[item["epoch"]]
+            self._finished[resource] = max(place, self._finished.get(resource, 0))
+        elif kind == "KindAbsent":
+            self._finished[resource] = len(self._started)
+
+    def missing(self) -> list[str]:
+        """The resources that keep it shut."""
+        return [
+            name
+            for name in RESOURCES
+            if name not in self._finished or self._finished[name] < self._cold.get(name, 0)
+        ]
+
+
+class OrdersAudit:
+    """Reads `chain` on. `orders` by command id; `rows` as the changes of decisions say, by table."""
+
+    def __init__(self, chain: ChainAudit) -> None:
+        self.chain = chain
+        self.sequence = 0
+        self.orders: dict[str, Order] = {}
+        self.groups: dict[str, Group] = {}
+        self.rows: dict[str, dict[str, Json]] = {}
+        self._versions: dict[str, tuple[list[int], list[int]]] = {}
+        self._gone: dict[str, int] = {}
+        self._group_of: dict[str, str] = {}
+        self._open_of: dict[str, str] = {}
+        self._bound: dict[str, str] = {}
+        self._gate = Gate()
+
+    def read(self) -> None:
+        """Takes in what was appended since. Raises `Violation`."""
+        chain = self.chain
+        chain.read()
+        while self.sequence < min(len(chain.records), len(chain.decisions)):
+            record, decision = chain.records[self.sequence], chain.decisions[self.sequence]
+            self.sequence += 1
+            ends: dict[str, Json] = {}
+            for item in record["observations"]:
+                self._fold(item, ends)
+            self._check_decision(decision, ends)
+
+    def version_known(self, uid: str, sequence: int) -> int:
+        """The highest resourceVersion of `uid` that was folded up to `sequence`; -1: none."""
+        sequences, versions = self._versions.get(uid, ((), ()))
+        place = bisect_right(sequences, sequence)
+        return versions[place - 1] if place else -1
+
+    def gone(self, uid: str) -> bool:
+        """Whether the deletion of `uid` has been folded."""
+        return uid in self._gone
+
+    # Records
+
+    def _fold(self, item: Json, ends: dict[str, Json]) -> None:
+        kind = item["kind"]
+        self._gate.fold(item)
+        if "uid" in item and "rv" in item and kind not in ("ObjectGone", "StillThere"):
+            self._note_version(item["uid"], item["rv"])
+        if kind == "PodObserved":
+            self._fold_pod(item)
+        elif kind == "PodGroupObserved":
+            group = self._group(f"{item['namespace']}/{item['name']}")
+            if item["uid"] not in self._gone:
+                group.minimum, group.uid = item["min_member"], item["uid"]
+        elif kind == "ObjectGone":
+            self._gone.setdefault(item["uid"], self.sequence)
+            for group in self.groups.values():
+                if group.uid == item["uid"]:
+                    group.minimum, group.uid = None, ""
+        elif kind == "CommandEnded":
+            ends.setdefault(item["command_id"], item)
+            self._fold_end(item)
+
+    def _fold_pod(self, item: Json) -> None:
+        uid, name = item["uid"], item.get("labels", {}).get(GROUP_LABEL)
+        if name:
+            key = self._group_of[uid] = f"{item['namespace']}/{name}"
+            self._group(key).members[uid] = None
+        if item.get("node"):
+            self._note_bound(uid, item["node"])
+
+    def _fold_end(self, item: Json) -> None:
+        found, order = item.get("found"), self.orders.get(item["command_id"])
+        if found is not None:
+            self._note_version(found["uid"], found["rv"])
+            if found.get("node"):
+                self._note_bound(found["uid"], found["node"])
+        if order is None or order.ended_at or order.body["kind"] != "BindPod":
+            return
+        if item["outcome"] == "Applied":
+            self._note_bound(order.body["uid"], order.body["node"])
+
+    def _note_version(self, uid: str, version: int) -> None:
+        sequences, versions = self._versions.setdefault(uid, ([], []))
+        if not versions or version > versions[-1]:
+            sequences.append(self.sequence)
+            versions.append(version)
+
+    def _note_bound(self, uid: str, node: str) -> None:
+        self._bound.setdefault(uid, node)
+        if uid in self._group_of:
+            self._group(self._group_of[uid]).ever_bound = True
+
+    def _group(self, key: str) -> Group:
+        return self.groups.setdefault(key, Group())
+
+    # Decisions
+
+    def _check_decision(self, decision: Json, ends: dict[str, Json]) -> None:
+        self._check_ended(decision, ends)
+        missing = self._gate.missing()
+        groups: dict[str, None] = {}
+        for index, command in enumerate(decision["commands"]):
+            if command["id"] != f"{self.sequence}.{index}":
+                detail = f"command {command['id']} stands in place {index}"
+                raise Violation("command-id", self.sequence, command["uid"], detail)
+            if command["kind"] == "PatchStatus":
+                continue
+            if missing:
+                detail = f"{command['kind']} {command['name']} while {missing[0]} is not listed"
+                raise Violation("placed-before-sync", self.sequence, command["uid"], detail)
+            self._check_command(command)
+            if command["kind"] == "BindPod" and command["uid"] in self._group_of:
+                groups[self._group_of[command["uid"]]] = None
+        for key in groups:
+            self._check_group(key)
+        self._keep_rows(decision)
+
+    def _check_ended(self, decision: Json, ends: dict[str, Json]) -> None:
+        for key in decision["ended"]:
+            order = self.orders.get(key)
+            if order is None or order.ended_at:
+                detail = f"command {key} ended " + ("twice" if order else "but was never given")
+                subject = order.body["uid"] if order else ""
+                raise Violation("ended-twice", self.sequence, subject, detail)
+            if key not in ends:
+                detail = f"command {key} ended without a result"
+                raise Violation("ended-without-result", self.sequence, order.body["uid"], detail)
+            order.ended_at, order.outcome = self.sequence, ends[key]["outcome"]
+            self._open_of.pop(order.body["uid"], None)
+        for key in ends:
+            order = self.orders.get(key)
+            if order is not None and not order.ended_at:
+                detail = f"the result of command {key} was not counted"
+                raise Violation("result-not-counted", self.sequence, order.body["uid"], detail)
+
+    def _check_command(self, command: Json) -> None:
+        uid, what = command["uid"], f"{command['kind']} {command['name']}"
+        if uid in self._open_of:
+            detail = f"{what} while {self._open_of[uid]} of the same pod is open"
+            raise Violation("two-commands", self.sequence, uid, detail)
+        if command["kind"] == "BindPod":
+            if uid in self._bound:
+                detail = f"{what} to {command['node']}, but it is bound to {self._bound[uid]}"
+                raise Violation("bound-twice", self.sequence, uid, detail)
+            if uid in self._gone:
+                detail = f"{what}, which was gone at sequence {self._gone[uid]}"
+                raise Violation("bound-after-deletion", self.sequence, uid, detail)
+        self.orders[command["id"]] = Order(command, self.sequence)
+        self._open_of[uid] = command["id"]
+
+    def _check_group(self, key: str) -> None:
+        """Never bound before: the whole minimum is commanded, or nothing."""
+        group = self._group(key)
+        if group.ever_bound:
+            return
+        if group.minimum is None:
+            detail = f"members of {key} are bound, but there is no such PodGroup"
+            raise Violation("gang-without-group", self.sequence, group.uid, detail)
+        holding = [uid for uid in group.members if uid in self._open_of and uid not in self._gone]
+        if len(holding) < group.minimum:
+            detail = f"{len(holding)} of {key} are placed, at least {group.minimum} must be"
+            raise Violation("gang-partly-bound", self.sequence, holding[0], detail)
+
+    def _keep_rows(self, decision: Json) -> None:
+        for change in decision["changes"]:
+            rows = self.rows.setdefault(change["table"], {})
+            key, row = change["key"], change["row"]
+            if row is None:
+                rows.pop(key, None)
+                continue
+            if change["table"] == "pods" and rows.get(key, {}).get("node") and not row.get("node"):
+                detail = f"{row['name']} was on {rows[key]['node']}, and is on no node now"
+                raise Violation("unbound", self.sequence, key, detail)
+            rows[key] = row
