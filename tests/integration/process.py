@@ -4,6 +4,7 @@ Must not know what runs in it. Called by `kafka_broker.py` and `cluster.py`.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -13,21 +14,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+PORTS = range(15_000, 32_000)
 POLL_SECONDS = 0.05
 STOP_SECONDS_MAX = 20
 LOG_TAIL_CHARACTERS = 3000
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports of the loopback that nobody listens on, all different.
+
+    They lie below the range from which outgoing connections get theirs. In it, a client that retries
+    while the service is down may be given the very port that it calls, connect to itself, and hold it.
+    """
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"no {count} free ports between {PORTS[0]} and {PORTS[-1]}")
 
 
 class ServiceFailed(Exception):
