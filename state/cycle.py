@@ -20,7 +20,6 @@ from state.rules.explain import (
     gang_misfit,
     group_missing,
     members_missing,
-    misfit_code,
     partner_waits,
     pod_misfit,
 )
@@ -105,18 +104,15 @@ class Cycle:
     def _helped(self, uids: dict[str, None]) -> list[str]:
         """Of parked pods of one class: all if a node is feasible now, else those that wait for another reason now.
 
-        A single pod whose reason has another code is tried again, to say so; amounts are as of its last try.
+        A single pod is tried again, to say so, when other nodes speak against it; amounts are as of its last try.
         """
         state = self.state
         first = state.pods[min(uids)]
         if pick_node(state, state.scores_of(first)) >= 0:
             return list(uids)
-        code = misfit_code(self._misfit(first))
-        return [
-            uid
-            for uid in uids
-            if self._is_single(state.pods[uid]) and _code(state.pods[uid]) != code
-        ]
+        nodes = self._misfit(first).nodes
+        pods = [state.pods[uid] for uid in uids]
+        return [pod.uid for pod in pods if self._is_single(pod) and _against(pod) != nodes]
 
     def _is_single(self, pod: Pod) -> bool:
         gang = self.state.gangs.get(self.state.gang_key(pod))
@@ -327,8 +323,9 @@ class Cycle:
             trial.put("pods", pod.uid, replace(pod, command=command))
 
 
-def _code(pod: Pod) -> str:
-    return "" if pod.diagnosis is None else pod.diagnosis.code
+def _against(pod: Pod) -> dict[str, int] | None:
+    """Nodes by reason, as the pod was last told."""
+    return None if pod.diagnosis is None else pod.diagnosis.details.get("nodes")
 
 
 def _runs(gang: Gang) -> bool:

@@ -3,12 +3,14 @@
 Also the reading of labels and annotations that name a gang or a quota. Pure functions of bytes, cached by them.
 """
 
-from typing import Final
+from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from state.model.limits import DIGITS_MAX, REQUEST_MAX
+from state.model.limits import CLASSES_MAX, DIGITS_MAX, REQUEST_MAX
+from state.model.seen import EMPTY, Natural, PodSeen, Preemption
 
 GPU: Final = "nvidia.com/gpu"
 GPU_CORE: Final = "koordinator.sh/gpu-core"
@@ -19,6 +21,16 @@ GPU_WHOLE_PERCENT: Final = "koordinator.sh/gpu"
 #: Resources that cards give, not the kubelet: never counted as a node's plain amounts.
 CARD_RESOURCES: Final = (GPU_CORE, GPU_MEMORY, GPU_RATIO, GPU_SHARED, GPU_WHOLE_PERCENT)
 
+#: Sets of card resources that may be asked for together, apart from the count of shared GPUs.
+_CARD_SETS: Final = (
+    {GPU_WHOLE_PERCENT},
+    {GPU_MEMORY},
+    {GPU_RATIO},
+    {GPU_CORE, GPU_MEMORY},
+    {GPU_CORE, GPU_RATIO},
+)
+_NPU_RESOURCES: Final = ("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp")
+
 _GROUP_LABELS: Final = ("pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io/pod-group")
 _LIGHT_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 _LIGHT_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
@@ -26,37 +38,37 @@ _GANG: Final = "gang.scheduling.koordinator.sh/"
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
 
 
-class Toleration(Struct, frozen=True):
+class Toleration(Struct, forbid_unknown_fields=True, frozen=True):
     """As in Kubernetes."""
 
     key: str = ""
-    operator: str = "Equal"
+    operator: Literal["Exists", "Equal", "Lt", "Gt"] = "Equal"
     value: str = ""
-    effect: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class Requirement(Struct, frozen=True):
+class Requirement(Struct, forbid_unknown_fields=True, frozen=True):
     """One node selector requirement."""
 
     key: str
-    operator: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: tuple[str, ...] = ()
 
 
-class Term(Struct, frozen=True):
+class Term(Struct, forbid_unknown_fields=True, frozen=True):
     """One node selector term."""
 
     expressions: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
 
 
-class SpecSeen(Struct, frozen=True):
+class SpecSeen(Struct, forbid_unknown_fields=True, frozen=True):
     """The fields of `schemas.observations.PodSpec`."""
 
     scheduler_name: str
-    requests: dict[str, int]
+    requests: dict[str, Natural]
     priority: int = 0
-    preemption_policy: str = "PreemptLowerPriority"
+    preemption_policy: Preemption = "PreemptLowerPriority"
     invalid: str | None = None
     unsupported: tuple[str, ...] = ()
     node_selector: dict[str, str] = {}
@@ -65,11 +77,15 @@ class SpecSeen(Struct, frozen=True):
 
 
 class PodClass(Struct, frozen=True, eq=False):
-    """A spec worked out: `requests` without card resources, with `pods`; `cards` whole GPUs; why it can't be placed."""
+    """A spec worked out: `requests` without card resources, with `pods`; `cards` whole GPUs; why it can't be placed.
+
+    `by_kubelet`: the GPUs are plain counted where no device report is; others exist only as devices.
+    """
 
     spec: SpecSeen
     requests: tuple[tuple[str, int], ...]
     cards: int
+    by_kubelet: bool
     card_request: tuple[tuple[str, int], ...]
     invalid: str
     unsupported: str
@@ -94,6 +110,25 @@ _spec_decoder = msgspec.json.Decoder(SpecSeen)
 _map_decoder = msgspec.json.Decoder(dict[str, str])
 
 
+def check_pod(seen: PodSeen) -> None:
+    """Raises `msgspec.ValidationError` if a part of the pod that stays raw bytes is not what it should be."""
+    _check_spec(bytes(seen.spec))
+    if seen.labels is not EMPTY:
+        _check_map(bytes(seen.labels))
+    if seen.annotations is not EMPTY:
+        _check_map(bytes(seen.annotations))
+
+
+@lru_cache(maxsize=CLASSES_MAX)
+def _check_spec(raw: bytes) -> None:
+    _spec_decoder.decode(raw)
+
+
+@lru_cache(maxsize=CLASSES_MAX)
+def _check_map(raw: bytes) -> None:
+    _map_decoder.decode(raw)
+
+
 def parse_class(raw: bytes) -> PodClass:
     """The class of a pod spec's bytes."""
     spec = _spec_decoder.decode(raw)
@@ -114,6 +149,7 @@ def parse_class(raw: bytes) -> PodClass:
         spec=spec,
         requests=tuple(sorted(plain.items())),
         cards=cards,
+        by_kubelet=spec.requests.get(GPU, 0) > 0,
         card_request=tuple(
             (name, spec.requests[name]) for name in CARD_RESOURCES if name in spec.requests
         ),
@@ -129,28 +165,30 @@ def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
 
     Accepted sets and the value rule are those of semantics 3.2; parts of cards are decided by a later issue.
     """
-    asked = {name: requests[name] for name in (GPU, *CARD_RESOURCES) if requests.get(name, 0) > 0}
+    asked = {
+        name: requests[name]
+        for name in (GPU, *CARD_RESOURCES, *_NPU_RESOURCES)
+        if requests.get(name, 0) > 0
+    }
     names = frozenset(asked)
-    if not names:
-        return 0, "", False
-    if names == {GPU}:
-        return asked[GPU], "", False
+    if not names or names == {GPU}:
+        return asked.get(GPU, 0), "", False
+    if names.intersection(_NPU_RESOURCES):
+        return 0, "", True
+    if names - {GPU_SHARED} not in _CARD_SETS or names == {GPU_SHARED, GPU_WHOLE_PERCENT}:
+        return 0, f"the GPU resources {', '.join(sorted(names))} can't be asked for together", False
+    count = asked.get(GPU_SHARED, 0)
+    for name in sorted(names & {GPU_CORE, GPU_RATIO, GPU_WHOLE_PERCENT}):
+        if count and (asked[name] % count or asked[name] > 100 * count):
+            return 0, f"{name} {asked[name]} can't be divided among {count} shared GPUs", False
+        if not count and asked[name] > 100 and asked[name] % 100:
+            return 0, f"{name} {asked[name]} is neither at most 100 nor a multiple of 100", False
     percent = asked.get(GPU_WHOLE_PERCENT, asked.get(GPU_RATIO, 0))
-    if names in ({GPU_WHOLE_PERCENT}, {GPU_CORE, GPU_RATIO}, {GPU_RATIO}):
-        for name in sorted(names):
-            if asked[name] > 100 and asked[name] % 100:
-                return (
-                    0,
-                    f"{name} {asked[name]} is neither at most 100 nor a multiple of 100",
-                    False,
-                )
-        core = asked.get(GPU_CORE, percent)
-        if percent % 100 == 0 and core == percent:
-            return percent // 100, "", False
-        return 0, "", True
-    if names in ({GPU_MEMORY}, {GPU_CORE, GPU_MEMORY}) or GPU_SHARED in names:
-        return 0, "", True
-    return 0, f"the GPU resources {', '.join(sorted(names))} can't be asked for together", False
+    cards = percent // 100
+    whole = percent and percent % 100 == 0 and asked.get(GPU_CORE, percent) == percent
+    if whole and count in (0, cards):
+        return cards, "", False
+    return 0, "", True
 
 
 def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:

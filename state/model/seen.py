@@ -4,40 +4,44 @@
 distinct one once. A test holds that these types accept what the wire's models accept.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 EMPTY = Raw(b"{}")
 
+Natural = Annotated[int, Meta(ge=0)]
+Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+Preemption = Literal["PreemptLowerPriority", "Never"]
 
-class Taint(Struct, frozen=True, omit_defaults=True):
+
+class Taint(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """One taint."""
 
-    effect: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     key: str
     value: str = ""
 
 
-class Allocation(Struct, frozen=True):
+class Allocation(Struct, forbid_unknown_fields=True, frozen=True):
     """What a pod holds of one device."""
 
-    minor: int
-    resources: dict[str, int]
+    minor: Natural
+    resources: dict[str, Natural]
     type: str
 
 
-class PodSeen(Struct, frozen=True, tag="PodObserved", tag_field="kind"):
+class PodSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="PodObserved", tag_field="kind"):
     uid: str
-    rv: int
+    rv: Natural
     namespace: str
     name: str
-    created_us: int
+    created_us: Natural
     spec: Raw
     labels: Raw = EMPTY
     annotations: Raw = EMPTY
     node: str | None = None
-    phase: str = "Pending"
+    phase: Phase = "Pending"
     gates: tuple[str, ...] = ()
     deleted_us: int | None = None
     allocations: tuple[Allocation, ...] = ()
@@ -46,34 +50,40 @@ class PodSeen(Struct, frozen=True, tag="PodObserved", tag_field="kind"):
     epoch: str | None = None
 
 
-class NodeSeen(Struct, frozen=True, tag="NodeObserved", tag_field="kind"):
+class NodeSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="NodeObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     name: str
-    allocatable: dict[str, int]
+    allocatable: dict[str, Natural]
     labels: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     epoch: str | None = None
 
 
-class PodGroupSeen(Struct, frozen=True, tag="PodGroupObserved", tag_field="kind"):
+class PodGroupSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="PodGroupObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     group: str
     namespace: str
     name: str
-    created_us: int
-    min_member: int
+    created_us: Natural
+    min_member: Natural
     schedule_timeout_us: int | None = None
-    min_resources: dict[str, int] | None = None
+    min_resources: dict[str, Natural] | None = None
     annotations: dict[str, str] = {}
     epoch: str | None = None
 
 
-class QuotaSeen(Struct, frozen=True, tag="QuotaObserved", tag_field="kind"):
+class QuotaSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="QuotaObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     group: str
     namespace: str
     name: str
@@ -84,106 +94,114 @@ class QuotaSeen(Struct, frozen=True, tag="QuotaObserved", tag_field="kind"):
     epoch: str | None = None
 
 
-class DeviceEntry(Struct, frozen=True, omit_defaults=True):
+class DeviceEntry(
+    Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
+):
     """One device of a node."""
 
-    minor: int
-    type: str
     healthy: bool = True
     id: str = ""
     labels: dict[str, str] = {}
-    resources: dict[str, int] = {}
+    minor: Natural
+    resources: dict[str, Natural] = {}
     topology: dict[str, str | int] = {}
+    type: str
 
 
-class DeviceSeen(Struct, frozen=True, tag="DeviceObserved", tag_field="kind"):
+class DeviceSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="DeviceObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     name: str
-    source: str = "object"
+    source: Literal["object", "agent"] = "object"
     boot_id: str = ""
     devices: tuple[DeviceEntry, ...] = ()
     epoch: str | None = None
 
 
-class NamespaceSeen(Struct, frozen=True, tag="NamespaceObserved", tag_field="kind"):
+class NamespaceSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="NamespaceObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     name: str
     labels: dict[str, str] = {}
     epoch: str | None = None
 
 
-class PriorityClassSeen(Struct, frozen=True, tag="PriorityClassObserved", tag_field="kind"):
+class PriorityClassSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="PriorityClassObserved", tag_field="kind"
+):
     uid: str
-    rv: int
+    rv: Natural
     name: str
     value: int
     global_default: bool = False
-    preemption_policy: str = "PreemptLowerPriority"
+    preemption_policy: Preemption = "PreemptLowerPriority"
     epoch: str | None = None
 
 
-class GoneSeen(Struct, frozen=True, tag="ObjectGone", tag_field="kind"):
+class GoneSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="ObjectGone", tag_field="kind"):
     resource: str
     uid: str
-    rv: int
+    rv: Natural
     name: str
     namespace: str = ""
 
 
-class SyncStarted(Struct, frozen=True, tag_field="kind"):
+class SyncStarted(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     resource: str
     producer: str
     epoch: str
-    list_rv: int
+    list_rv: Natural
     cold: bool
 
 
-class StillThere(Struct, frozen=True, tag_field="kind"):
+class StillThere(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     resource: str
     epoch: str
     uid: str
-    rv: int
+    rv: Natural
 
 
-class SyncFinished(Struct, frozen=True, tag_field="kind"):
+class SyncFinished(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     resource: str
     epoch: str
-    list_rv: int
+    list_rv: Natural
 
 
-class KindAbsent(Struct, frozen=True, tag_field="kind"):
+class KindAbsent(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     resource: str
     producer: str
 
 
-class FoundPod(Struct, frozen=True):
+class FoundPod(Struct, forbid_unknown_fields=True, frozen=True):
     """What the sink read after a conflict."""
 
     uid: str
-    rv: int
+    rv: Natural
     node: str | None = None
-    phase: str = "Pending"
+    phase: Phase = "Pending"
     deleted_us: int | None = None
     allocations: tuple[Allocation, ...] = ()
     command_id: str | None = None
 
 
-class CommandEnded(Struct, frozen=True, tag_field="kind"):
+class CommandEnded(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     command_id: str
-    outcome: str
+    outcome: Literal["Applied", "Stale", "Refused", "Withdrawn"]
     status: int = 0
     message: str = ""
     found: FoundPod | None = None
 
 
-class PolicyChanged(Struct, frozen=True, tag_field="kind"):
+class PolicyChanged(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     id: str
     spec: dict[str, Any]
 
 
-class EvictRequested(Struct, frozen=True, tag_field="kind"):
+class EvictRequested(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     id: str
     namespace: str
     name: str
@@ -192,13 +210,13 @@ class EvictRequested(Struct, frozen=True, tag_field="kind"):
     requester: str = ""
 
 
-class ProbeRequested(Struct, frozen=True, tag_field="kind"):
+class ProbeRequested(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     id: str
 
 
-class MessageRejected(Struct, frozen=True, tag_field="kind"):
+class MessageRejected(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
     topic: str
-    offset: int
+    offset: Natural
     reason: str
     detail: str
 
@@ -224,15 +242,15 @@ Seen = (
 )
 
 
-class RecordBody(Struct, frozen=True):
+class RecordBody(Struct, forbid_unknown_fields=True, frozen=True):
     """The fields of a journal record's bytes."""
 
-    sequence: int
+    sequence: Annotated[int, Meta(ge=1)]
     prev: str
-    timestamp_us: int
+    timestamp_us: Natural
     observations: tuple[Seen, ...] = ()
-    positions: dict[str, int] = {}
-    version: int = 1
+    positions: dict[str, Natural] = {}
+    version: Literal[1] = 1
 
 
 class Record(Struct, frozen=True):

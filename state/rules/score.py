@@ -6,7 +6,7 @@ division rounded down; -1 where the class may not go or has no room.
 
 import numpy as np
 
-from state.model.columns import Columns, Ints
+from state.model.columns import UNCOUNTED_CARDS, Columns, Ints
 from state.model.scores import MAY, ClassScores
 
 _SCORED = (0, 1)  # axes of cpu and memory
@@ -17,7 +17,10 @@ def score_nodes(columns: Columns, scores: ClassScores, ords: Ints | slice) -> In
     podclass = scores.podclass
     fits = scores.reason[ords] == MAY
     if podclass.cards:
-        fits &= columns.cards_free[ords] >= podclass.cards
+        free = columns.cards_free[ords]
+        fits &= free >= podclass.cards
+        if not podclass.by_kubelet:
+            fits &= free < UNCOUNTED_CARDS
     total, used = columns.total, columns.used
     request = dict(zip(scores.axes, scores.amounts.tolist(), strict=True))
     sums = np.zeros(fits.shape, dtype=np.int64)
@@ -40,8 +43,10 @@ def score_node(columns: Columns, scores: ClassScores, node_ord: int) -> int:
     podclass = scores.podclass
     if scores.reason.item(node_ord) != MAY:
         return -1
-    if podclass.cards and columns.cards_free.item(node_ord) < podclass.cards:
-        return -1
+    if podclass.cards:
+        free = columns.cards_free.item(node_ord)
+        if free < podclass.cards or (free >= UNCOUNTED_CARDS and not podclass.by_kubelet):
+            return -1
     total, used = columns.total.item, columns.used.item
     shares = {}
     for axis, amount in zip(scores.axes, scores.amounts.tolist(), strict=True):
