@@ -213,7 +213,7 @@ class Play:
         for kind in OBSERVED_KINDS:
             asked = f"ResyncRequested {kind.resource}" in requests
             if asked and not self.informers.is_lost(kind):
-                self.informers.relist(kind)
+                self.informers.relist(kind, full=True)
 
     # Reports
 

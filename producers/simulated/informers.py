@@ -49,12 +49,16 @@ class SimulatedInformers:
         """Whether the watch of a kind is lost now."""
         return self._lost.get(kind, False)
 
-    def relist(self, kind: Kind, *, cold: bool = False) -> None:
-        """Lists a kind anew; `cold` forgets first what was published. The watch works again."""
+    def relist(self, kind: Kind, *, cold: bool = False, full: bool = False) -> None:
+        """Lists a kind anew; the watch works again.
+
+        `cold`: without memory of the last list. `full`: with memory, but every object is published
+        whole, because somebody misses some.
+        """
         self.see()
         if kind not in self._published:
             return  # nothing watches this kind
-        memory = {} if cold else self._published[kind]
+        memory = {} if cold or full else self._published[kind]
         self._lost.pop(kind, None)
         self._lists += 1
         epoch = f"list-{self._lists}"
