@@ -23,6 +23,7 @@ class Output(StrEnum):
 
 
 def bench(
+    *,
     name: Annotated[
         Name, typer.Argument(help="core: decisions/s of the core; replay: a verified replay.")
     ],

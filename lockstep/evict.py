@@ -35,6 +35,7 @@ def _root() -> None:
 
 @app.command("pod")
 def evict_pod(
+    *,
     name: Annotated[str, typer.Argument(metavar="NAME")],
     log: LogOption,
     reason: Annotated[str, typer.Option(help="Why; shown in the pod's events and story.")],

@@ -27,6 +27,7 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Packed if it
 
 @app.command("export")
 def export_log(
+    *,
     file: FileArgument,
     log: LogOption,
     start: Annotated[

@@ -20,6 +20,7 @@ from lockstep.options import (
 
 
 def replay(
+    *,
     log: LogOption,
     start: Annotated[
         int | None, typer.Option("--from", metavar="S", help="First sequence that counts.", min=1)

@@ -13,6 +13,7 @@ from schemas.errors import LockstepError
 
 
 def run(
+    *,
     log: LogOption,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="Default: the pod's own access, else ~/.kube/config.")

@@ -25,6 +25,7 @@ Row = dict[str, Any]
 
 
 def state(
+    *,
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="pods, gangs, quotas, nodes, gpus or commands.")
     ],

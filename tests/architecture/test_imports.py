@@ -10,7 +10,7 @@ from tests.architecture.sources import PACKAGES, Finding, Source, python_sources
 # library -> the modules (and what lies under them) that may import it
 HOMES = {
     "pydantic": ("schemas",),
-    "msgspec": ("schemas", "state", "streams"),  # values and canonical bytes; no I/O, no clock
+    "msgspec": ("schemas", "producers", "state", "streams"),  # fast JSON; no I/O, no clock
     "numpy": ("state",),
     "faust": ("streams",),
     "mode": ("streams",),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from lockstep.main import COMMANDS
 from tests.architecture import shape_rules
 from tests.architecture.sources import (
     PACKAGES,
@@ -104,9 +105,10 @@ def test_one_class_name_has_one_meaning() -> None:
 
 
 def test_no_module_lies_unused() -> None:
-    """Every module is imported by the product, or named as an entry point in pyproject.toml."""
+    """Every module is imported by the product, or is an entry point, or a command of `lockstep`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["scripts"], *project["entry-points"].values()]
     roots = [target.partition(":")[0] for group in groups for target in group.values()]
+    roots += [f"lockstep.{module}" for module, _ in COMMANDS.values()]
     found = shape_rules.find_orphans(PRODUCT, roots)
     assert not found, report(found)
