@@ -10,6 +10,8 @@ def check(state: State) -> None:
     """Raises `AssertionError` that names what is broken. Costs a pass over all rows."""
     _check_columns(state)
     _check_indexes(state)
+    _check_cards(state)
+    _check_groups(state)
     _check_commands(state)
 
 
@@ -62,6 +64,11 @@ def _check_indexes(state: State) -> None:
         key = state.gang_key(pod)
         assert not key or uid in state.members[key], f"members of {key} lack {uid}"
         assert not key or key in state.gangs, f"gang {key} of pod {uid} has no row"
+        assert (uid in state.backing_off) == (uid in state.waiting and pod.backoff_us > 0), (
+            f"back-off index of pod {uid}"
+        )
+    for index in (state.waiting, state.active, state.backing_off):
+        assert all(uid in state.pods for uid in index), "an index has pods that are gone"
     indexed = sum(len(uids) for uids in state.pods_on.values())
     assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
         "pods_on has strangers"
@@ -71,7 +78,35 @@ def _check_indexes(state: State) -> None:
     )
 
 
+def _check_cards(state: State) -> None:
+    held = sum(len(state.pods[uid].allocations) for uid in state.pods if place_of(state.pods[uid]))
+    users = [users for cards in state.card_users.values() for users in cards.values()]
+    assert sum(map(len, users)) <= held, "cards are held by pods that are gone"
+    for uid, pod in sorted(state.pods.items()):
+        for card in pod.allocations if place_of(pod) else ():
+            assert uid in state.card_users[place_of(pod)][card.type, card.minor], (
+                f"card {card.type} {card.minor} of pod {uid}"
+            )
+
+
+def _check_groups(state: State) -> None:
+    named: dict[str, set[str]] = {key: set() for key in state.groups_named}
+    for uid, group in sorted(state.podgroups.items()):
+        named[f"{group.namespace}/{group.name}"].add(uid)
+    assert named == {key: set(uids) for key, uids in state.groups_named.items()}, "groups_named"
+    for key, gang in sorted(state.gangs.items()):
+        assert gang.source or state.members.get(key), f"gang {key} is nobody's"
+        for other in gang.groups:
+            assert key in state.partners[other], f"partners of gang {other} lack {key}"
+    assert sum(map(len, state.partners.values())) == sum(
+        len(gang.groups) for gang in state.gangs.values()
+    ), "partners has strangers"
+
+
 def _check_commands(state: State) -> None:
+    for command_id, command in sorted(state.commands.items()):
+        assert command_id in state.commands_of[command.uid], f"commands_of lacks {command_id}"
+    assert sum(map(len, state.commands_of.values())) == len(state.commands)
     for uid, pod in sorted(state.pods.items()):
         if pod.command:
             command = state.commands.get(pod.command)

@@ -29,6 +29,7 @@ _CARD_SETS: Final = (
     {GPU_CORE, GPU_MEMORY},
     {GPU_CORE, GPU_RATIO},
 )
+_PERCENT_DEVICES: Final = ("koordinator.sh/rdma", "koordinator.sh/fpga")
 _NPU_RESOURCES: Final = ("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp")
 
 _GROUP_LABELS: Final = ("pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io/pod-group")
@@ -170,6 +171,9 @@ def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
         for name in (GPU, *CARD_RESOURCES, *_NPU_RESOURCES)
         if requests.get(name, 0) > 0
     }
+    for name in _PERCENT_DEVICES:
+        if requests.get(name, 0) > 100 and requests[name] % 100:
+            return 0, f"{name} {requests[name]} is neither at most 100 nor a multiple of 100", False
     names = frozenset(asked)
     if not names or names == {GPU}:
         return asked.get(GPU, 0), "", False
