@@ -25,6 +25,7 @@ help: ## list the verbs
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
 
 env: $(READY) ## .venv with the exact versions of requirements.lock, and the project itself
+	@echo "ready: $(BIN)/lockstep --help"
 
 $(READY): requirements.lock pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer is missing; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; fi
