@@ -97,26 +97,20 @@ class Cycle:
                 members = state.members.get(key, ())
                 found.update((uid, None) for uid in members if uid in state.waiting)
         if self.trial.wake:
-            for parked_class in sorted(state.parked):
-                found.update((uid, None) for uid in self._helped(state.parked[parked_class]))
+            for parked in sorted(state.parked):
+                if self._helps(*parked, state.parked[parked]):
+                    found.update(state.parked[parked])
         return sorted(found)
 
-    def _helped(self, uids: dict[str, None]) -> list[str]:
-        """Of parked pods of one class: all if a node is feasible now, else those that wait for another reason now.
+    def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:
+        """Whether parked pods of one class should be tried: a node is feasible now, or other nodes speak against it.
 
-        A single pod is tried again, to say so, when other nodes speak against it; amounts are as of its last try.
+        The latter only to say so (amounts are as of the last try); members of a gang are told with their gang.
         """
-        state = self.state
-        first = state.pods[min(uids)]
-        if pick_node(state, state.scores_of(first)) >= 0:
-            return list(uids)
-        nodes = self._misfit(first).nodes
-        pods = [state.pods[uid] for uid in uids]
-        return [pod.uid for pod in pods if self._is_single(pod) and _against(pod) != nodes]
-
-    def _is_single(self, pod: Pod) -> bool:
-        gang = self.state.gangs.get(self.state.gang_key(pod))
-        return gang is None or _runs(gang)
+        first = self.state.pods[next(iter(uids))]
+        if spec not in self.misfits and pick_node(self.state, self.state.scores_of(first)) >= 0:
+            return True
+        return bool(told) and dict(told) != self._misfit(first).nodes
 
     def _is_ready(self, pod: Pod) -> bool:
         """Whether the pod may be tried; says why not."""
@@ -321,11 +315,6 @@ class Cycle:
             command = trial.open(opened)
             trial.put("evictions", key, replace(eviction, command=command))
             trial.put("pods", pod.uid, replace(pod, command=command))
-
-
-def _against(pod: Pod) -> dict[str, int] | None:
-    """Nodes by reason, as the pod was last told."""
-    return None if pod.diagnosis is None else pod.diagnosis.details.get("nodes")
 
 
 def _runs(gang: Gang) -> bool:

@@ -31,6 +31,9 @@ from state.model.rows import (
 from state.model.scores import ClassScores
 from state.model.seen import DeviceEntry
 
+#: Class, and nodes by the reason that speaks against them as the pod was last told (empty for a gang's member).
+ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
+
 FINISHED = ("Succeeded", "Failed")
 
 
@@ -61,8 +64,8 @@ class State:
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
-        self.parked: dict[bytes, dict[str, None]] = {}  # class -> parked pods that room could help
-        self._parked_class: dict[str, bytes] = {}
+        self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
+        self._parked_key: dict[str, ParkedKey] = {}
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
         self.partners: dict[str, dict[str, None]] = {}  # gang -> gangs whose group names it
@@ -216,9 +219,9 @@ class State:
         self._index_waiting(uid, new)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
-        parked_class = self._parked_class.pop(uid, None)
-        if parked_class is not None:
-            _index(self.parked, parked_class, uid, False)
+        parked_key = self._parked_key.pop(uid, None)
+        if parked_key is not None:
+            _index(self.parked, parked_key, uid, False)
         waits = (
             pod is not None
             and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
@@ -237,7 +240,7 @@ class State:
         if pod.parked and not (pod.backoff_us or pod.gates):
             podclass = self.class_of(pod)
             if not (podclass.invalid or podclass.unsupported):
-                key = self._parked_class[uid] = bytes(pod.spec)
+                key = self._parked_key[uid] = (bytes(pod.spec), _told(pod))
                 _index(self.parked, key, uid, True)
 
     def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
@@ -323,6 +326,12 @@ def place_of(pod: Pod | None) -> str:
 def same_charge(old: Pod, new: Pod) -> bool:
     """Both hold the same amounts and the same cards."""
     return old.spec == new.spec and old.allocations == new.allocations
+
+
+def _told(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """What speaks against a parked pod alone, as it was last told; a gang's member is told with its gang: empty."""
+    details = {} if pod.diagnosis is None else pod.diagnosis.details
+    return () if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
 
 
 def _mark(index: dict[str, None], uid: str, there: bool) -> None:
