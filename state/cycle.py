@@ -12,7 +12,7 @@ from state.model.diagnoses import Code, Diagnosis
 from state.model.rows import Eviction, Gang, OpenCommand, Pod
 from state.model.scores import ClassScores
 from state.model.seen import Allocation
-from state.model.state import State
+from state.model.state import TOLD_WITH_GANG, State
 from state.model.trial import Trial
 from state.rules.allocate import allocation_annotation, whole_cards
 from state.rules.explain import (
@@ -110,7 +110,7 @@ class Cycle:
         first = self.state.pods[next(iter(uids))]
         if spec not in self.misfits and pick_node(self.state, self.state.scores_of(first)) >= 0:
             return True
-        return bool(told) and dict(told) != self._misfit(first).nodes
+        return told != TOLD_WITH_GANG and dict(told) != self._misfit(first).nodes
 
     def _is_ready(self, pod: Pod) -> bool:
         """Whether the pod may be tried; says why not."""

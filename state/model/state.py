@@ -31,8 +31,9 @@ from state.model.rows import (
 from state.model.scores import ClassScores
 from state.model.seen import DeviceEntry
 
-#: Class, and nodes by the reason that speaks against them as the pod was last told (empty for a gang's member).
+#: Class, and nodes by the reason that speaks against them as the pod was last told.
 ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
+TOLD_WITH_GANG = (("gang", 0),)
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -329,9 +330,9 @@ def same_charge(old: Pod, new: Pod) -> bool:
 
 
 def _told(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """What speaks against a parked pod alone, as it was last told; a gang's member is told with its gang: empty."""
+    """What speaks against a parked pod alone, as it was last told; a gang's member is told with its gang."""
     details = {} if pod.diagnosis is None else pod.diagnosis.details
-    return () if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
+    return TOLD_WITH_GANG if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
 
 
 def _mark(index: dict[str, None], uid: str, there: bool) -> None:
