@@ -21,13 +21,14 @@ class LockstepRun:
 
     def __init__(self, directory: Path, url: str, *arguments: str) -> None:
         self.url = url
+        self.datadir = directory / "data"
         self._argv = [
             *COMMAND,
             "run",
             "--log",
             url,
             "--datadir",
-            str(directory / "data"),
+            str(self.datadir),
             *arguments,
         ]
         self.output = directory / "lockstep.log"

@@ -1,5 +1,7 @@
 """`lockstep run` from the watch to the bind: real API server, both logs, the rights of `deploy/rbac.yaml`."""
 
+import json
+import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from tests.integration.builds import Missing
 from tests.integration.cluster import ControlPlane, running_control_plane
 from tests.integration.kafka_broker import KafkaAddress
 from tests.integration.kubelet import Kubelet
-from tests.integration.lockstep_process import LockstepRun, lockstep
+from tests.integration.lockstep_process import COMMAND, LockstepRun, lockstep
 from tests.integration.test_deploy import crd_files, documents, established
 
 pytestmark = pytest.mark.controlplane
@@ -155,3 +157,149 @@ def test_a_gang_that_does_not_fit_waits_whole_and_says_why(
     assert 0 == run.stop()
     code, found = lockstep("replay", "--log", url, "--verify")
     assert (0, 0) == (code, found["differences"])
+
+
+def bound_once(admin: Api, namespace: str) -> dict[str, int]:
+    """Binding events are not kept by an API server; what is bound is counted by pod: its node, or nothing."""
+    return {
+        pod["metadata"]["name"]: int("nodeName" in pod["spec"]) for pod in admin.pods(namespace)
+    }
+
+
+def used_cpu(admin: Api) -> dict[str, int]:
+    """Milli-cpu of the pods that hold room, by node, by the API server's account."""
+    used: dict[str, int] = {}
+    for pod in admin.items("/api/v1/pods"):
+        node = pod["spec"].get("nodeName")
+        if node and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            cpu = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            used[node] = used.get(node, 0) + int(cpu.removesuffix("m"))
+    return used
+
+
+def test_killed_three_times_while_a_thousand_pods_arrive(
+    admin: Api, home: str, start: Start, url: str
+) -> None:
+    """Every pod is bound once, no node holds more than it has, and the log verifies."""
+    for index in range(60):
+        admin.create(manifests.node(f"n{index}", {"cpu": "2", "memory": "8Gi"}))
+    run = start(url, "--identity", "the-only-one")
+    pods = [manifests.pod(f"p{index}", {"cpu": "100m"}, namespace=home) for index in range(1_000)]
+    for quarter in range(4):
+        admin.create(*pods[quarter * 250 : (quarter + 1) * 250])
+        if quarter < 3:
+            run.kill()
+            run.start()
+
+    def all_bound() -> bool:
+        return sum(bound_once(admin, home).values()) == 1_000
+
+    wait_for("1000 pods to be bound", all_bound, seconds_max=180, every=1)
+    assert all(cpu <= 2_000 for cpu in used_cpu(admin).values())
+    wait_for("the results", lambda: not open_commands(url), seconds_max=60, every=1)
+    assert 0 == run.stop()
+    code, found = lockstep("replay", "--log", url, "--verify")
+    assert (0, 0, 0) == (code, found["differences"], found["undecided"])
+    assert 1_000 == len(applied_binds(url))
+    assert {1} == set(applied_binds(url).values())
+
+
+def open_commands(url: str) -> list[Any]:
+    commands: list[Any] = lockstep("state", "commands", "--log", url)[1]["commands"]
+    return commands
+
+
+def applied_binds(url: str) -> dict[str, int]:
+    """How many binds of each pod were applied, by the log's account."""
+    argv = [*COMMAND, "decisions", "--log", url]
+    lines = subprocess.run(argv, capture_output=True, check=True).stdout.splitlines()
+    uid_of: dict[str, str] = {}
+    ended: dict[str, None] = {}
+    for line in lines:
+        decision = json.loads(line)
+        for command in decision["commands"]:
+            if command["kind"] == "BindPod":
+                uid_of[command["id"]] = command["uid"]
+        ended.update(dict.fromkeys(decision["ended"]))
+    counts: dict[str, int] = {}
+    for command_id, uid in uid_of.items():
+        if command_id in ended:
+            counts[uid] = counts.get(uid, 0) + 1
+    return counts
+
+
+def test_an_eviction_asked_for_is_held_back_by_a_budget_and_told_in_the_story(
+    admin: Api, home: str, start: Start, tmp_path: Path
+) -> None:
+    """Through the eviction subresource: the budget holds it back, without the budget it goes; the story tells it."""
+    url = f"embedded://{tmp_path}/log"
+    run = start(url)
+    admin.create(manifests.node("n0", {"cpu": "4", "memory": "4Gi"}))
+    labels = {"app": "guarded"}
+    admin.create(manifests.pod("p", {"cpu": "1"}, namespace=home, labels=labels))
+    wait_for("p Running", lambda: phases(admin, home) == ["Running"])
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": home},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+    }
+    admin.create(budget)
+    path = f"/apis/policy/v1/namespaces/{home}/poddisruptionbudgets/b"
+    wait_for("the budget", lambda: admin.get(path)["status"].get("expectedPods") == 1)
+    evict = ("evict", "pod", "p", "-n", home, "--reason", "maintenance", "--log", url)
+    evict = (*evict, "--datadir", str(run.datadir))
+    code, _ = lockstep(*evict)
+    assert 0 == code
+    wait_for("a refusal", lambda: run.said("command_not_ended") > 0)
+    assert ["Running"] == phases(admin, home)
+    admin.delete(path)
+    wait_for("p to go", lambda: not admin.pods(home))
+    wait_for("the result", lambda: run.said("command_ended") > 1)
+    assert 0 == run.stop()
+    code, events = lockstep("story", "pod", f"{home}/p", "--log", url)
+    told = [(event["what"], event["title"]) for event in events]
+    assert 0 == code
+    for wanted in (
+        ("observation", "EvictRequested"),
+        ("command", "EvictPod"),
+        ("observation", "CommandEnded"),
+        ("observation", "ObjectGone"),
+    ):
+        assert wanted in told
+    outcomes = [event["detail"]["outcome"] for event in events if event["title"] == "CommandEnded"]
+    assert ["Applied", "Applied"] == outcomes
+
+
+def test_a_cluster_that_is_almost_full_is_never_over_committed(
+    admin: Api, home: str, start: Start, tmp_path: Path
+) -> None:
+    """Installed on nodes that others have filled to 95 %: only what is left is used, also after a cold restart."""
+    for index in range(10):
+        admin.create(manifests.node(f"n{index}", {"cpu": "4", "memory": "40Gi"}))
+    others = [
+        manifests.pod(
+            f"o{index}",
+            {"cpu": "200m"},
+            namespace=home,
+            nodeName=f"n{index % 10}",
+            scheduler="other",
+        )
+        for index in range(190)
+    ]
+    admin.create(*others)
+    wait_for("190 Running", lambda: phases(admin, home).count("Running") == 190, seconds_max=90)
+    admin.create(
+        *[manifests.pod(f"p{index}", {"cpu": "200m"}, namespace=home) for index in range(30)]
+    )
+    url = f"embedded://{tmp_path}/log"
+    run = start(url)
+    wait_for("10 more Running", lambda: phases(admin, home).count("Running") == 200)
+    assert {4_000} == set(used_cpu(admin).values())
+    assert 0 == run.stop()
+    run.start()
+    wait_for("synced again", lambda: run.said("synced") >= 18)
+    time.sleep(2)
+    assert {4_000} == set(used_cpu(admin).values())
+    assert 200 == phases(admin, home).count("Running")
+    assert 0 == run.stop()
