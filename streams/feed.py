@@ -37,6 +37,8 @@ HINT_BYTES_MAX: Final = 32 * 1024 * 1024
 POLL_HINTED_S: Final = 1.0
 POLL_ALONE_S: Final = 0.05
 RETRY_S_MAX: Final = 5.0
+#: How long Faust may take to recover tables from their changelogs.
+RECOVERY_S_MAX: Final = 120.0
 
 
 class Feed:
@@ -44,6 +46,8 @@ class Feed:
 
     `topics`: short name -> next offset. `on_records(topic, records)` is called with records whose
     offsets are consecutive from there on, one call at a time; what it raises ends `run`.
+    `on_ready` is called before the first record, with the tables of `app` (if any) recovered: a
+    role whose place stands in its tables calls `reposition` there.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Feed:
         topics: Mapping[str, int],
         on_records: OnRecords,
         *,
+        on_ready: Callable[[], None] | None = None,
         domain: int = 0,
         domains: int = 1,
         settings: LogSettings | None = None,
@@ -62,6 +67,7 @@ class Feed:
         self._settings = settings or LogSettings.from_environment()
         self._domain = domain
         self._on_records = on_records
+        self._on_ready = on_ready
         self._next = dict(topics)
         self._hints: dict[str, deque[LogRecord]] = {topic: deque() for topic in topics}
         self._hint_bytes = 0
@@ -118,7 +124,9 @@ class Feed:
         starting = asyncio.create_task(self._start_app())
         try:
             if self.app is not None and self.app.tables:
-                await starting  # tables take no writes before their recovery is over
+                await self._await_tables(starting)
+            if self._on_ready is not None:
+                self._on_ready()
             while not self._stopping:
                 self._check_app(starting)
                 if not await self._step(reader):
@@ -249,6 +257,19 @@ class Feed:
         if self.app is not None:
             await self.app.start()
             self._app_started = True
+
+    async def _await_tables(self, starting: "asyncio.Task[None]") -> None:
+        """Tables take no writes before Faust has recovered them; it may hang in that for ever."""
+        try:
+            async with asyncio.timeout(RECOVERY_S_MAX):
+                await asyncio.shield(starting)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"Faust App {self.app.conf.id}: tables not recovered within {RECOVERY_S_MAX:g} s;"
+                " remove its data directory and its changelog topics, they are only a cache"
+            ) from error
+        except Exception as error:
+            raise Unavailable(f"Faust App {self.app.conf.id} did not start: {error!r}") from error
 
     def _check_app(self, starting: "asyncio.Task[None]") -> None:
         """A dead App takes its tables with it; one that only hints is missed, not needed."""

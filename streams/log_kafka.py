@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from schemas.errors import Fatal, LockstepError, Unavailable
 from streams.log import Entry, LogAddress, LogRecord, LogSettings
-from streams.topics import MESSAGE_BYTES_MAX, REPLICATION_WANTED, SETTINGS
+from streams.topics import MESSAGE_BYTES_MAX, REPLICATION_WANTED, SETTINGS, changelogs
 
 #: Room for the frame around a message of the greatest size.
 _FETCH_BYTES: Final = MESSAGE_BYTES_MAX + 64 * 1024
@@ -373,7 +373,8 @@ def create_kafka_topics(
     with _translated(address, "list of topics"):
         cluster = admin.list_topics(timeout=settings.timeout_s)
     copies = replication or min(REPLICATION_WANTED, len(cluster.brokers))
-    missing = [name for name in SETTINGS if address.prefix + name not in cluster.topics]
+    topics = SETTINGS | changelogs(domains)
+    missing = [name for name in topics if address.prefix + name not in cluster.topics]
     if not missing:
         return []
     futures = admin.create_topics(
@@ -382,7 +383,7 @@ def create_kafka_topics(
                 address.prefix + name,
                 num_partitions=domains,
                 replication_factor=copies,
-                config=SETTINGS[name].kafka_config(copies),
+                config=topics[name].kafka_config(copies),
             )
             for name in missing
         ],
@@ -411,9 +412,10 @@ def check_kafka_topics(address: LogAddress, domains: int, settings: LogSettings)
     admin = _admin(address, settings)
     with _translated(address, "list of topics"):
         cluster = admin.list_topics(timeout=settings.timeout_s)
+    topics = SETTINGS | changelogs(domains)
     differences = []
     present = []
-    for short in SETTINGS:
+    for short in topics:
         name = address.prefix + short
         topic = cluster.topics.get(name)
         if topic is None:
@@ -433,7 +435,7 @@ def check_kafka_topics(address: LogAddress, domains: int, settings: LogSettings)
             found = future.result()
         partitions = cluster.topics[resource.name].partitions
         copies = min((len(part.replicas) for part in partitions.values()), default=1)
-        wanted = SETTINGS[resource.name.removeprefix(address.prefix)].kafka_config(copies)
+        wanted = topics[resource.name.removeprefix(address.prefix)].kafka_config(copies)
         for key, value in wanted.items():
             have = found[key].value if key in found else None
             if have != value:

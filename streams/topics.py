@@ -50,3 +50,18 @@ SETTINGS: Final[dict[str, TopicSettings]] = {
     CHECKPOINTS: TopicSettings(compacted=True),
     DEADLETTER: TopicSettings(retention_ms=DEADLETTER_MS),
 }
+
+
+def changelogs(domains: int) -> dict[str, TopicSettings]:
+    """Topics that Faust keeps for the projector's tables, by short name: caches of `decisions`.
+
+    Made by us, so that they have as many copies as the rest; Faust would make them with one.
+    """
+    from streams.projector import TABLES  # brings the core along; few callers need this
+
+    apps = ["projector", *(f"projector-{domain}" for domain in range(1, domains))]
+    return {
+        f"{app}-{table}-changelog": TopicSettings(compacted=True)
+        for app in apps
+        for table in TABLES
+    }
