@@ -134,6 +134,7 @@ def _print_end(
             f"  lockstep decisions --log {url}",
             "and with manifests of your own:",
             "  lockstep simulate FILE.yaml",
+            f"The log is in {url.removeprefix('embedded://')}; delete it when you are done.",
         ]
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

@@ -40,14 +40,14 @@ _JOBS: Final = (
     Work(4, "notebook", 5, 1, 90, gang=False),
     Work(7, "eval-a", 3, 2, 20),
     Work(10, "finetune-b", 6, 4, 50),
-    Work(14, "pretrain-b", 8, 8, 30),
+    Work(14, "pretrain-b", 6, 8, 22),
     Work(18, "batch", 10, 1, 25, gang=False),
     Work(24, "eval-b", 4, 2, 25),
     Work(34, "urgent", 2, 8, 20, priority=1000),
     Work(46, "finetune-c", 4, 4, 30),
     Work(60, "pretrain-c", 6, 8, 25),
     Work(66, "notebook-b", 4, 1, 40, gang=False),
-    Work(78, "eval-c", 6, 2, 20),
+    Work(90, "eval-c", 6, 2, 15),
 )
 
 

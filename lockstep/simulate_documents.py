@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from schemas.errors import LockstepError
+from schemas.errors import InvalidMessage, LockstepError
+from schemas.policy import policy_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +63,18 @@ def read_documents(files: list[str]) -> list[Document]:
 
 
 def read_policy(file: str) -> dict[str, Any]:
-    """The policy fields of a file: a Policy document, or its spec alone."""
+    """The policy fields of a file, in the journal's form: a Policy document, or its spec alone."""
     documents = read_documents([file])
     if len(documents) != 1:
-        raise LockstepError(
-            f"{file}: one policy is wanted, the file has {len(documents)} documents"
-        )
+        raise LockstepError(f"{file}: one policy is wanted, not {len(documents)} documents")
     raw = documents[0].raw
-    if "kind" not in raw:
-        return raw
-    if raw["kind"] != "Policy" or not isinstance(raw.get("spec"), dict):
+    spec = raw.get("spec") if raw.get("kind") == "Policy" else raw
+    if "kind" in raw and (raw["kind"] != "Policy" or not isinstance(spec, dict)):
         raise LockstepError(f"{documents[0].where}: kind Policy with a spec is wanted")
-    return dict(raw["spec"])
+    try:
+        return policy_change(dict(spec or {}))
+    except InvalidMessage as error:
+        raise LockstepError(f"{file}: {error.detail}") from error
 
 
 def _text(file: str) -> str:

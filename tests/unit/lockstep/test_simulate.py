@@ -85,6 +85,8 @@ def test_a_policy_is_a_document_or_its_spec(tmp_path: Path) -> None:
     assert [{"schedulerNames": ["mine"]}] * 2 == [read_policy(form) for form in forms]
     with pytest.raises(LockstepError, match="kind Policy with a spec is wanted"):
         read_policy(written(tmp_path, "node.yaml", NODE))
+    with pytest.raises(LockstepError, match=r"bad\.yaml: policy field schedulerName: "):
+        read_policy(written(tmp_path, "bad.yaml", "{schedulerName: mine}"))
 
 
 @pytest.mark.parametrize(
