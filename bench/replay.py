@@ -86,7 +86,7 @@ class _Life:
         return [pod(number, number % self.shapes) for number in range(first, self.created)]
 
     def _gone(self) -> list[Json]:
-        gone = []
+        gone: list[Json] = []
         while len(self.running) > self.live and len(gone) < OBSERVATIONS_A_RECORD:
             seen = pod(self.running.popleft())
             fields = {"uid": seen["uid"], "name": seen["name"], "namespace": seen["namespace"]}

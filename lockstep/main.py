@@ -17,6 +17,7 @@ from schemas.errors import Fatal, LockstepError
 #: Command -> its module in this package and the name in it, in the order of `lockstep --help`.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "run"),
+    "device-agent": ("device_agent", "device_agent"),
     "simulate": ("simulate", "simulate"),
     "demo": ("demo", "demo"),
     "replay": ("replay", "replay"),

@@ -3,23 +3,20 @@
 Order is kept per topic: what is published later never stands before what was published earlier,
 also after a failure, as long as the caller repeats a failed call before it makes the next one. Must
 not drop, merge or judge observations. Informers, device agents and the sink's results publish
-through it; `lockstep` gives it the log's `append_many`, or that of `KafkaAppender` where nothing
-but producers runs.
+through it; `lockstep` gives it the `append_many` of the log's writer (`streams.log`).
 """
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from schemas.codec import encode
 from schemas.envelope import INTAKE_BYTES_MAX, INTAKE_OBSERVATIONS_MAX
-from schemas.errors import Fatal, InvalidMessage, Unavailable
+from schemas.errors import InvalidMessage
 from schemas.observations import VERSION, Observed
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message, Producer
+    pass
 
 #: Short topic name, key, value.
 Entry = tuple[str, bytes | None, bytes | None]
@@ -91,95 +88,3 @@ def pack(producer: str, observations: Sequence[Observed]) -> Iterator[bytes]:
 def _encoded(text: str) -> bytes:
     """A text as it stands in canonical JSON."""
     return encode({"": text})[len(b'{"":') : -1]
-
-
-class KafkaAppender:
-    """`AppendMany` on Kafka: one idempotent producer, all replicas acknowledge, no gaps.
-
-    `client` holds librdkafka's own settings: brokers, TLS, SASL. `domain` is the partition.
-    `timeout_s` bounds the retries of one call. After any failure the producer is replaced, so a
-    later call never overtakes an earlier one.
-    """
-
-    def __init__(
-        self, client: dict[str, Any], *, prefix: str, domain: int = 0, timeout_s: float = 30.0
-    ) -> None:
-        self._settings: Final[dict[str, Any]] = {
-            "linger.ms": 2,
-            # What Faust's client (aiokafka) reads without another library.
-            "compression.type": "gzip",
-            "compression.level": 1,
-            "message.max.bytes": 2 * INTAKE_BYTES_MAX,
-            **client,
-            "enable.idempotence": True,
-            # When a message fails, all behind it fail too: what is in the log is a prefix of the
-            # call.
-            "enable.gapless.guarantee": True,
-            "acks": "all",
-            "delivery.timeout.ms": int(timeout_s * 1000),
-        }
-        self._prefix = prefix
-        self._domain = domain
-        self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._producer: Producer | None = None
-
-    def __call__(self, entries: list[Entry]) -> None:
-        """Append in order. Raises `Unavailable` (repeat the call) or `Fatal` (settings)."""
-        with self._lock:
-            try:
-                self._append(entries)
-            except BaseException:
-                self._abandon()
-                raise
-
-    def close(self) -> None:
-        """Give back the connection. Repeatable."""
-        with self._lock:
-            self._abandon()
-
-    def _append(self, entries: list[Entry]) -> None:
-        from confluent_kafka import KafkaException
-
-        failures: list[str] = []
-        delivered = 0
-
-        def on_delivery(error: object, _message: "Message") -> None:
-            nonlocal delivered
-            delivered += 1
-            if error is not None:
-                failures.append(str(error))
-
-        producer = self._open()
-        try:
-            for topic, key, value in entries:
-                producer.produce(
-                    self._prefix + topic,
-                    value=value,
-                    key=key,
-                    partition=self._domain,
-                    on_delivery=on_delivery,
-                )
-        except (KafkaException, BufferError) as error:
-            raise Unavailable(f"Kafka takes no message for {topic}: {error}") from error
-        deadline = time.monotonic() + self._timeout_s + 1.0
-        while delivered < len(entries) and time.monotonic() < deadline:
-            producer.poll(0.1)
-        if failures or delivered < len(entries):
-            why = failures[0] if failures else f"no answer within {self._timeout_s} s"
-            raise Unavailable(f"Kafka did not acknowledge a burst for {entries[0][0]}: {why}")
-
-    def _open(self) -> "Producer":
-        if self._producer is None:
-            from confluent_kafka import KafkaException, Producer
-
-            try:
-                self._producer = Producer(self._settings)
-            except (KafkaException, ValueError, TypeError) as error:
-                raise Fatal(f"Kafka client settings: {error}") from error
-        return self._producer
-
-    def _abandon(self) -> None:
-        if self._producer is not None:
-            self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-            self._producer = None

@@ -39,7 +39,8 @@ def decode_intake(data: bytes | None) -> IntakeMessage:
         raise InvalidMessage("Empty", "the message has no value; deletions are observations")
     if len(data) > INTAKE_BYTES_MAX:
         raise InvalidMessage(
-            "TooLarge", f"{len(data)} bytes, at most {INTAKE_BYTES_MAX}; publish a smaller projection"
+            "TooLarge",
+            f"{len(data)} bytes, at most {INTAKE_BYTES_MAX}; publish a smaller projection",
         )
     try:
         return IntakeMessage.model_validate_json(data)
@@ -90,7 +91,11 @@ def models() -> dict[str, type[BaseModel]]:
     found: dict[str, type[BaseModel]] = {}
     for module in (schemas.observations, schemas.envelope, schemas.policy):
         for name, item in vars(module).items():
-            if isinstance(item, type) and issubclass(item, BaseModel) and item.__module__ == module.__name__:
+            if (
+                isinstance(item, type)
+                and issubclass(item, BaseModel)
+                and item.__module__ == module.__name__
+            ):
                 found[name] = item
     found.pop("Observed", None)
     return dict(sorted(found.items()))

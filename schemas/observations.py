@@ -22,7 +22,7 @@ Amounts = dict[str, NonNegativeInt]
 
 
 class Toleration(Observed):
-    """One toleration. `key` empty with operator Exists tolerates everything; `effect` empty means all effects."""
+    """One toleration. `key` empty with Exists tolerates everything; `effect` empty means all effects."""
 
     key: str = ""
     operator: Literal["Exists", "Equal", "Lt", "Gt"] = "Equal"
@@ -47,7 +47,7 @@ class SelectorRequirement(Observed):
 
 
 class NodeSelectorTerm(Observed):
-    """One term of required node affinity; its requirements are ANDed, the terms are ORed. An empty term matches nothing."""
+    """One term of required node affinity: requirements are ANDed, terms ORed; an empty term matches nothing."""
 
     expressions: tuple[SelectorRequirement, ...] = ()
     fields: tuple[SelectorRequirement, ...] = ()
@@ -218,7 +218,7 @@ class ObjectGone(Observed):
 
 
 class SyncStarted(Observed):
-    """A producer lists `resource` anew at `list_rv`. `epoch` is unique to this list. `cold`: it had no memory of the last."""
+    """A producer lists `resource` anew at `list_rv`; `epoch` is unique. `cold`: it had no memory of the last list."""
 
     kind: Literal["SyncStarted"] = "SyncStarted"
     resource: str
@@ -268,7 +268,7 @@ class FoundPod(Observed):
 
 
 class CommandEnded(Observed):
-    """The end of a `BindPod` or `EvictPod`. `status` is the HTTP status; `found` what a read showed after a conflict."""
+    """The end of a `BindPod` or `EvictPod`. `status`: HTTP; `found`: what a read showed after a conflict."""
 
     kind: Literal["CommandEnded"] = "CommandEnded"
     command_id: str

@@ -7,7 +7,7 @@ the journal. A field that a later issue brings is added there, with a default th
 import re
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from schemas.errors import InvalidMessage
 
