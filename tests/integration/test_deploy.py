@@ -329,6 +329,7 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
         verdicts = sorted(scheduled(pod) for pod in admin.pods("work"))
         assert ["False", "True", "True"] == verdicts
     finally:
+        print(service.log_tail())
         service.stop()
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert [] == [line for line in lines if "forbidden" in str(line) or line["level"] == "error"]
