@@ -1,0 +1,256 @@
+"""A random walk through a small cluster's life: what producers, sink and administrator may say, step by step.
+
+One seed, one walk: the generator has a random source of its own, and chooses only from sorted things. It plays the
+API server badly on purpose: news comes twice, late or in part, results before or after the pod's own update.
+"""
+
+import random
+from typing import Any
+
+from state.model.decision import Decision
+from tests.builders import GIB, START_US, Core, Json, cards, ended, gone, node, pod, podgroup
+
+GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
+
+
+class Walk:
+    """Holds a Core, the truth of a cluster, and the commands that nobody has answered yet."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.core = Core(cycle={"placementsMax": 4})
+        self.rv, self.born = 10, 0
+        self.nodes: dict[str, Json] = {}
+        self.pods: dict[str, Json] = {}  # uid -> observation
+        self.groups: dict[str, Json] = {}
+        self.said: list[Json] = []  # old news to be said again
+        self.open: dict[str, Json] = {}  # command id -> what it is
+        self.excused: dict[str, None] = {}  # nodes on which reality may exceed capacity
+
+    def step(self) -> list[Decision]:
+        """One more thing happens; the decisions on it."""
+        moves = (
+            (self.add_pod, 6),
+            (self.add_gang, 2),
+            (self.change_pod, 3),
+            (self.end_pod, 3),
+            (self.foreign_pod, 1),
+            (self.change_node, 2),
+            (self.lose_node, 1),
+            (self.device, 1),
+            (self.answer, 9),
+            (self.old_news, 2),
+            (self.evict, 1),
+            (self.relist, 1),
+            (self.regroup, 1),
+            (self.wait, 2),
+        )
+        names = [move for move, weight in moves for _ in range(weight)]
+        observations, topic = self.random.choice(names)()
+        return [self.take(observations, topic), *self.finish_work()]
+
+    def take(self, observations: list[Json], topic: str) -> Decision:
+        """Folds one record; notes the commands that came of it."""
+        self.said.extend(item for item in observations if item["kind"].endswith("Observed"))
+        del self.said[:-40]
+        advance = self.random.choice((1_000, 1_000_000, 20_000_000))
+        decision = self.core.see(*observations, topic=topic, advance_us=advance)
+        for command in decision.commands:
+            if command.kind != "PatchStatus":
+                self.open[command.id] = {
+                    "kind": command.kind,
+                    "uid": command.uid,
+                    "node": command.node,
+                }
+        return decision
+
+    def finish_work(self) -> list[Decision]:
+        """Ticks until no work is left, or sometimes not yet."""
+        decisions: list[Decision] = []
+        while self.core.decisions[-1].work_left and self.random.random() < 0.8:
+            decisions.append(self.take([], "admin"))
+        return decisions
+
+    # -- moves: each returns observations and their topic --------------------------------------------------
+
+    def next_rv(self) -> int:
+        self.rv += self.random.randint(1, 3)
+        return self.rv
+
+    def new_pod(self, **fields: Any) -> Json:
+        self.born += 1
+        spec: Json = {"priority": self.random.choice((0, 0, 5))}
+        cpu = self.random.choice((100, 900, 2_000))
+        spec["requests"] = {"cpu": cpu, "memory": self.random.choice((1, 8)) * GIB}
+        if self.random.random() < 0.2:
+            spec["requests"]["nvidia.com/gpu"] = self.random.randint(1, 2)
+        if self.random.random() < 0.15:
+            spec["node_selector"] = {"zone": self.random.choice("ab")}
+        fields["spec"] = {**spec, **fields.get("spec", {})}
+        created = START_US + self.born // 3
+        made = pod(f"p{self.born}", rv=self.next_rv(), created_us=created, **fields)
+        self.pods[made["uid"]] = made
+        return made
+
+    def add_pod(self) -> tuple[list[Json], str]:
+        gates = ("wait",) if self.random.random() < 0.1 else ()
+        return [self.new_pod(gates=gates) for _ in range(self.random.randint(1, 4))], "pods"
+
+    def add_gang(self) -> tuple[list[Json], str]:
+        name = f"g{self.random.randint(0, 5)}"
+        count = self.random.randint(1, 4)
+        labels = {GANG_LABEL: name}
+        made = [self.new_pod(labels=labels) for _ in range(count)]
+        if self.random.random() < 0.5:
+            made.append(self.group(name))
+        self.random.shuffle(made)
+        return made, "pods"
+
+    def group(self, name: str) -> Json:
+        fields: Json = {}
+        if self.random.random() < 0.3:
+            fields["annotations"] = {
+                "gang.scheduling.koordinator.sh/groups": f'["default/g0","default/{name}"]'
+            }
+        made = podgroup(name, self.random.randint(0, 4), rv=self.next_rv(), **fields)
+        made["uid"] = self.groups.get(name, {"uid": f"uid-{name}-{self.rv}"})["uid"]
+        self.groups[name] = made
+        return made
+
+    def regroup(self) -> tuple[list[Json], str]:
+        name = f"g{self.random.randint(0, 5)}"
+        if self.random.random() < 0.7 or name not in self.groups:
+            return [self.group(name)], "podgroups"
+        resource, uid = "podgroups.scheduling.sigs.k8s.io", self.groups.pop(name)["uid"]
+        return [gone(resource, name, rv=self.next_rv(), uid=uid)], "podgroups"
+
+    def some_pod(self) -> Json | None:
+        return self.pods[self.random.choice(sorted(self.pods))] if self.pods else None
+
+    def change_pod(self) -> tuple[list[Json], str]:
+        found = self.some_pod()
+        if found is None:
+            return [], "pods"
+        changed = {**found, "rv": self.next_rv()}
+        change = self.random.choice(("gates", "labels", "phase", "deleted", "resize"))
+        if change == "gates":
+            changed["gates"] = ()
+        elif change == "labels":
+            changed["labels"] = {**found.get("labels", {}), "x": str(self.rv)}
+        elif change == "phase" and found.get("node"):
+            changed["phase"] = self.random.choice(("Running", "Succeeded", "Failed"))
+        elif change == "deleted":
+            changed["deleted_us"] = START_US + self.rv
+        elif change == "resize" and found.get("node"):
+            spec = changed["spec"]
+            changed["spec"] = {**spec, "requests": {**spec["requests"], "cpu": 1_000}}
+            self.excused[found["node"]] = None
+        self.pods[found["uid"]] = changed
+        return [changed], "pods"
+
+    def end_pod(self) -> tuple[list[Json], str]:
+        found = self.some_pod()
+        if found is None:
+            return [], "pods"
+        if self.random.random() < 0.5:
+            del self.pods[found["uid"]]
+            return [gone("pods", found["name"], rv=self.next_rv())], "pods"
+        phase = self.random.choice(("Succeeded", "Failed"))
+        self.pods[found["uid"]] = {**found, "rv": self.next_rv(), "phase": phase}
+        return [self.pods[found["uid"]]], "pods"
+
+    def foreign_pod(self) -> tuple[list[Json], str]:
+        name = f"n{self.random.randint(0, 5)}"
+        self.excused[name] = None
+        return [self.new_pod(node=name, spec={"scheduler_name": "other"})], "pods"
+
+    def change_node(self) -> tuple[list[Json], str]:
+        name = f"n{self.random.randint(0, 5)}"
+        old = self.nodes.get(name)
+        fields: Json = {"labels": {"zone": self.random.choice("ab")}}
+        if self.random.random() < 0.3:
+            fields["taints"] = ({"key": "k", "effect": "NoSchedule"},)
+        cpu, gpus = self.random.choice((2_000, 4_000, 8_000)), self.random.choice((0, 2, 4))
+        made = node(name, cpu, rv=self.next_rv(), gpus=gpus, **fields)
+        if old is None:
+            made["uid"] = f"uid-{name}-{self.rv}"
+        else:
+            made["uid"] = old["uid"]
+            self.excused[name] = None
+        self.nodes[name] = made
+        return [made], "nodes"
+
+    def lose_node(self) -> tuple[list[Json], str]:
+        if not self.nodes:
+            return [], "nodes"
+        name = self.random.choice(sorted(self.nodes))
+        uid = self.nodes.pop(name)["uid"]
+        self.excused[name] = None
+        return [gone("nodes", name, rv=self.next_rv(), uid=uid)], "nodes"
+
+    def device(self) -> tuple[list[Json], str]:
+        name = f"n{self.random.randint(0, 5)}"
+        unhealthy = tuple(minor for minor in range(4) if self.random.random() < 0.2)
+        return [cards(name, 4, rv=self.next_rv(), unhealthy=unhealthy)], "devices"
+
+    def answer(self) -> tuple[list[Json], str]:
+        if not self.open:
+            return [], "results"
+        command_id = self.random.choice(sorted(self.open))
+        command = self.open[command_id]
+        if self.random.random() < 0.8:
+            del self.open[command_id]  # else it is answered again some day
+        found = self.pods.get(command["uid"])
+        if found is None:
+            return [ended(command_id, "Stale", status=404)], "results"
+        outcome = self.random.choice(("Applied", "Applied", "Applied", "Refused", "Withdrawn"))
+        said: list[Json] = [ended(command_id, outcome, status=403 if outcome == "Refused" else 0)]
+        if outcome == "Applied" and command["kind"] == "BindPod" and not found.get("node"):
+            bound = {**found, "rv": self.next_rv(), "node": command["node"], "phase": "Running"}
+            self.pods[command["uid"]] = bound
+            if command_id not in self.core.state.commands:  # given up already: a late bind
+                self.excused[command["node"]] = None
+            said = self.random.choice(([bound, *said], [*said, bound], [bound], said))
+        return said, "results"
+
+    def old_news(self) -> tuple[list[Json], str]:
+        return ([self.random.choice(self.said)] if self.said else []), "pods"
+
+    def evict(self) -> tuple[list[Json], str]:
+        found = self.some_pod()
+        if found is None:
+            return [], "admin"
+        request = {
+            "kind": "EvictRequested",
+            "id": f"evict-{self.rv}",
+            "namespace": "default",
+            "name": found["name"],
+            "reason": "test",
+        }
+        return [request], "admin"
+
+    def relist(self) -> tuple[list[Json], str]:
+        """All pods are listed, in one record; the list says some of them in few words."""
+        rv, epoch = self.next_rv(), f"epoch-{self.rv}"
+        cold = self.random.random() < 0.5
+        start = {
+            "kind": "SyncStarted",
+            "resource": "pods",
+            "producer": "walk",
+            "epoch": epoch,
+            "list_rv": rv,
+            "cold": cold,
+        }
+        said: list[Json] = [start]
+        for uid in sorted(self.pods):
+            found = self.pods[uid]
+            if self.random.random() < 0.5:
+                said.append({**found, "epoch": epoch})
+            else:
+                still = {"kind": "StillThere", "resource": "pods", "epoch": epoch}
+                said.append({**still, "uid": uid, "rv": found["rv"]})
+        said.append({"kind": "SyncFinished", "resource": "pods", "epoch": epoch, "list_rv": rv})
+        return said, "pods"
+
+    def wait(self) -> tuple[list[Json], str]:
+        return [], "admin"
