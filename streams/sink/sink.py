@@ -406,6 +406,4 @@ class Sink:
 
 def _moved_on(answer: Response) -> bool:
     """The object of a status is gone, or another one has its name by now."""
-    return answer.status in (404, 409) or (
-        answer.status == 422 and "metadata.uid" in answer.message
-    )
+    return answer.status == 404 or (answer.status == 422 and "metadata.uid" in answer.message)

@@ -19,6 +19,9 @@ OBJECTS_MAX: Final = 100_000
 #: A condition whose only change is this field says nothing new.
 _TRANSITION_TIME: Final = "since_us"
 
+#: A conflict comes from other writers of the same object; another uid is answered with 422.
+_NOT_NOW: Final = frozenset({UNKNOWN, 401, 409, 429})
+
 Key = tuple[str, str]
 
 
@@ -69,7 +72,7 @@ class StatusQueue:
             if len(self._written) > OBJECTS_MAX:
                 self._written.popitem(last=False)
             return True
-        if answer.status == UNKNOWN or answer.status >= 500 or answer.status in (401, 429):
+        if answer.status in _NOT_NOW or answer.status >= 500:
             self._waiting.setdefault(key, command)
             return False
         return True

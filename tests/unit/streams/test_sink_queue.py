@@ -56,7 +56,9 @@ def test_a_later_transition_time_alone_is_no_news() -> None:
     assert status("a", "other") == queue.take()
 
 
-@pytest.mark.parametrize(("code", "again"), [(0, 1), (500, 1), (429, 1), (404, 0), (403, 0)])
+@pytest.mark.parametrize(
+    ("code", "again"), [(0, 1), (500, 1), (429, 1), (409, 1), (404, 0), (403, 0)]
+)
 def test_what_comes_back(code: int, again: int) -> None:
     """A status that the server could not take waits again; one that it refused does not."""
     queue = StatusQueue()

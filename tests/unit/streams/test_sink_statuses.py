@@ -69,13 +69,13 @@ def test_bind_waits_for_a_status_in_flight() -> None:
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("code", [404, 409])
+@pytest.mark.parametrize("code", [404, 422])
 def test_status_of_a_pod_that_is_gone_is_dropped(code: int) -> None:
-    """404 and 409 end a status without another try."""
+    """404, and 422 for another uid, end a status without another try."""
 
     async def scene() -> None:
         async with acting() as world:
-            world.api.fail("patch_status", Response(code, "", ""))
+            world.api.fail("patch_status", Response(code, "", "metadata.uid: is immutable"))
             world.sink.on_decision([status()])
             await asyncio.sleep(0.02)
             assert 1 == world.api.count("patch_status")
@@ -84,12 +84,12 @@ def test_status_of_a_pod_that_is_gone_is_dropped(code: int) -> None:
 
 
 def test_status_that_the_server_did_not_take_is_written_later() -> None:
-    """After a 500 the newest status of the pod is written, not the failed one."""
+    """After a 500 or a conflict the newest status of the pod is written, not the failed one."""
 
     async def scene() -> None:
         async with acting() as world:
             world.api.add_pod("a")
-            world.api.fail("patch_status", INTERNAL)
+            world.api.fail("patch_status", INTERNAL, Response(409, "Conflict", "modified"))
             world.sink.on_decision([status(message="old")])
             await world.until(lambda: world.api.count("patch_status"))
             world.sink.on_decision([status(message="new")])
