@@ -4,11 +4,14 @@ shell.
 
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from lockstep.options import DomainOption, LogOption, open_history
+from lockstep.options import DomainOption, LogOption, opened_history
+
+if TYPE_CHECKING:
+    from streams.history import LogHistory, Start
 
 
 def decisions(
@@ -20,23 +23,20 @@ def decisions(
     """Print accepted decisions as they stand in the log, one a line."""
     from streams.history import Bound, LogHistory, accepted_decisions
 
-    history = open_history(log, domain)
-    begin = history.start(Bound(sequence=start - 1))
-    if follow and isinstance(history, LogHistory):
-        _follow(history, begin, start)
-        return
-    for chain, data in accepted_decisions(history, begin):
-        if chain.sequence >= start:
-            _print(data)
+    with opened_history(log, domain) as history:
+        begin = history.start(Bound(sequence=start - 1))
+        if follow and isinstance(history, LogHistory):
+            _follow(history, begin, start)
+        for chain, data in accepted_decisions(history, begin):
+            if chain.sequence >= start:
+                _print(data)
 
 
-def _follow(history: "object", begin: "object", first: int) -> None:
+def _follow(history: "LogHistory", begin: "Start", first: int) -> NoReturn:
     from schemas.topics import DECISIONS
     from streams.chain import StallWatch
-    from streams.history import READ_LIMIT, LogHistory, Start
+    from streams.history import READ_LIMIT
 
-    assert isinstance(history, LogHistory)
-    assert isinstance(begin, Start)
     chain, offset = begin.decision_chain(), begin.decisions_offset
     watch = StallWatch(DECISIONS)
     while True:

@@ -4,6 +4,7 @@ import getpass
 import json
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,14 +63,12 @@ def evict_pod(
         requester=_requester(),
     )
     message = encode(IntakeMessage(producer="lockstep evict", observations=(request,)))
-    reader, first = None, 0
-    if wait:
-        reader = open_reader(log, domain)
+    answer: dict[str, Any] = {"id": request.id, "outcome": None}
+    with closing(open_reader(log, domain)) as reader:
         first = reader.end_offset(DECISIONS)
-    offset = _append(log, domain, datadir_of(log, datadir), message)
-    answer: dict[str, Any] = {"id": request.id, "offset": offset, "outcome": None}
-    if reader is not None:
-        answer["outcome"] = _wait(reader, first, request, time.monotonic() + timeout)
+        answer["offset"] = _append(log, domain, datadir_of(log, datadir), message)
+        if wait:
+            answer["outcome"] = _wait(reader, first, request, time.monotonic() + timeout)
     if output is Output.JSON:
         print_json(answer)
     else:

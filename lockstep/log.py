@@ -1,5 +1,6 @@
 """`lockstep log export` and `lockstep log import`: a piece of history as a file."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from lockstep.options import (
     LogOption,
     Output,
     OutputOption,
-    open_history,
+    opened_history,
     parse_moment,
     print_json,
     progress_bar,
@@ -43,8 +44,7 @@ def export_log(
     from streams.export import export_history
     from streams.history import log_id
 
-    history = open_history(log, domain)
-    with progress_bar("export") as progress:
+    with opened_history(log, domain) as history, progress_bar("export") as progress:
         header = export_history(
             history,
             file,
@@ -69,14 +69,12 @@ def import_log(
     from streams.log import create_topics, open_reader, open_writer
 
     create_topics(log, domain + 1)
-    writer = open_writer(log, domain)
-    try:
-        with progress_bar("import") as progress:
-            header = import_history(file, open_reader(log, domain), writer, progress)
-    except HistoryDamaged as damage:
-        raise Fatal(f"{damage}; nothing was imported") from damage
-    finally:
-        writer.close()
+    with closing(open_writer(log, domain)) as writer, closing(open_reader(log, domain)) as reader:
+        try:
+            with progress_bar("import") as progress:
+                header = import_history(file, reader, writer, progress)
+        except HistoryDamaged as damage:
+            raise Fatal(f"{damage}; nothing was imported") from damage
     _report("imported", file, header, output)
 
 

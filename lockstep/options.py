@@ -64,7 +64,17 @@ def datadir_of(log: str, datadir: Path | None) -> Path:
     return home / "lockstep" / re.sub(r"[^\w.-]", "_", f"{address.place}-{address.prefix}")
 
 
-def open_history(log: str, domain: int) -> "History":
+@contextmanager
+def opened_history(log: str, domain: int) -> "Iterator[History]":
+    """The history at `--log`, closed at the end."""
+    history = _open_history(log, domain)
+    try:
+        yield history
+    finally:
+        history.close()
+
+
+def _open_history(log: str, domain: int) -> "History":
     """The history at `--log`: a log's address, a path, or `file:///path` of an export."""
     if "://" in log and not log.startswith("file://"):
         from streams.history import LogHistory

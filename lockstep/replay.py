@@ -12,7 +12,7 @@ from lockstep.options import (
     LogOption,
     Output,
     OutputOption,
-    open_history,
+    opened_history,
     parse_moment,
     print_json,
     progress_bar,
@@ -38,11 +38,10 @@ def replay(
     from streams.history import Bound
     from streams.verify import verify as verify_history
 
-    history = open_history(log, domain)
     bound = parse_moment(until, "--until")
-    begin = None if start is None else history.start(Bound(sequence=start - 1))
     began = time.monotonic()
-    with progress_bar("replay") as progress:
+    with opened_history(log, domain) as history, progress_bar("replay") as progress:
+        begin = None if start is None else history.start(Bound(sequence=start - 1))
         found = verify_history(
             history,
             start=begin,

@@ -12,7 +12,7 @@ from lockstep.options import (
     OutputOption,
     format_time,
     object_name,
-    open_history,
+    opened_history,
     parse_moment,
     print_json,
     progress_bar,
@@ -65,10 +65,9 @@ def fold_state(log: str, domain: int, at: str | None) -> Any:
     from streams.recovery import start_state
     from streams.verify import verify
 
-    history = open_history(log, domain)
     bound = parse_moment(at, "--at")
-    start, _ = start_state(history, bound)
-    with progress_bar("state") as progress:
+    with opened_history(log, domain) as history, progress_bar("state") as progress:
+        start, _ = start_state(history, bound)
         found = verify(history, start=start, bound=bound, compare=False, progress=progress)
     if found.difference is not None:
         raise Fatal(f"sequence {found.difference.sequence}: {found.difference.detail}")

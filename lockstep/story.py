@@ -18,7 +18,7 @@ from lockstep.options import (
     OutputOption,
     format_time,
     object_name,
-    open_history,
+    opened_history,
     print_json,
     progress_bar,
     singular,
@@ -65,11 +65,10 @@ def story(
 def _told(teller: "_Teller", log: str, domain: int) -> Iterator[Event]:
     from streams.history import accepted_decisions, accepted_records
 
-    history = open_history(log, domain)
-    start = history.first()
-    size = history.size(start)
-    decisions = accepted_decisions(history, start)
-    with progress_bar("story") as progress:
+    with opened_history(log, domain) as history, progress_bar("story") as progress:
+        start = history.first()
+        size = history.size(start)
+        decisions = accepted_decisions(history, start)
         for count, (chain, data) in enumerate(accepted_records(history, start)):
             if count % 64 == 0:
                 progress(count, size)
@@ -91,7 +90,8 @@ class _Teller:
         self._key = f"{namespace}/{name}" if namespace else name
         self._seen, self._resources, self._tables = _KINDS[kind]
         self._known: dict[str, None] = {}
-        self._needles: list[bytes] = [json.dumps(name, ensure_ascii=False).encode()]
+        needles = (json.dumps(name), json.dumps(self._key), f'"{name}/')
+        self._needles: list[bytes] = [needle.encode() for needle in needles]
 
     def concerns(self, data: bytes) -> bool:
         """The bytes name the thing, or something that is known to belong to it."""

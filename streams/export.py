@@ -222,6 +222,9 @@ class ExportHistory:
         """Records in the file after `start`, as the header says."""
         return self.header.until - start.sequence
 
+    def close(self) -> None:
+        """Files are open only while they are read."""
+
     def check(self) -> None:
         """Reads the whole file once. Raises `HistoryDamaged`."""
         for _ in self._lines():

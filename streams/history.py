@@ -114,6 +114,9 @@ class History(Protocol):
     def size(self, start: Start) -> int:
         """Journal entries that follow `start`, for a progress bar."""
 
+    def close(self) -> None:
+        """Gives back readers and files."""
+
 
 class LogHistory:
     """History in a log. `journal_reader` and `decisions_reader` may be one, but two read faster
@@ -161,6 +164,10 @@ class LogHistory:
 
     def size(self, start: Start) -> int:
         return max(0, self.journal_reader.end_offset(JOURNAL) - start.journal_offset)
+
+    def close(self) -> None:
+        self.journal_reader.close()
+        self.decisions_reader.close()
 
     def _has_genesis(self) -> bool:
         if self.journal_reader.start_offset(JOURNAL) > 0:

@@ -48,11 +48,17 @@ def pod(name: str, cpu: int = 100, rv: int = 1, **fields: Any) -> dict[str, Any]
 
 
 class Log:
-    """The log `memory://NAME` with what a test does to it."""
+    """The log at an address, or `memory://NAME`, with what a test does to it."""
 
     def __init__(self, name: str) -> None:
-        self.reader = open_reader(f"memory://{name}")
-        self.writer = open_writer(f"memory://{name}")
+        self.url = name if "://" in name else f"memory://{name}"
+        self.writer = open_writer(self.url)
+        self.reader = open_reader(self.url)
+
+    def close(self) -> None:
+        """Gives the log back."""
+        self.reader.close()
+        self.writer.close()
 
     def publish(self, topic: str, *observations: dict[str, Any]) -> int:
         """Appends one intake message."""
