@@ -18,13 +18,16 @@ from typing import Any, Final, Protocol
 from lockstep.admin import listening
 from schemas.errors import Unavailable
 from schemas.topics import ADMIN
+from state.snapshot import encode
 from streams.checkpoints import Checkpointer
 from streams.feed import Feed, OnRecords
 from streams.history import LogHistory, Progress, log_id
 from streams.log import LogReader, LogRecord, LogWriter, open_reader, open_writer
 from streams.logs import event
+from streams.projector import Projector
 from streams.recovery import Recovered, check_intake, recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
+from streams.translate import State, to_state
 
 logger = logging.getLogger("lockstep")
 
@@ -52,7 +55,7 @@ class ServiceSettings:
     @property
     def folds(self) -> bool:
         """A role of ours needs State."""
-        return self.sequencer or self.decider
+        return self.sequencer or self.decider or self.projector
 
     @property
     def reaches_cluster(self) -> bool:
@@ -100,6 +103,7 @@ class Service:
         self.history = LogHistory(self.reader, open_reader(settings.log, settings.domain))
         self.leadership = Leadership(always=not settings.reaches_cluster)
         self.recovered: Recovered | None = None
+        self.projected: State | None = None
         self._tasks = _Tasks()
 
     def recover(self, progress: Progress | None = None) -> None:
@@ -107,6 +111,8 @@ class Service:
         if self.settings.folds:
             self.recovered = recover(self.history, progress)
             check_intake(self.reader, self.recovered.positions)
+            if self.settings.projector:
+                self.projected = to_state(encode(self.recovered.decider.state))
             event(
                 logger,
                 logging.INFO,
@@ -175,14 +181,33 @@ class Service:
         self._tasks.start("sequencer feed", self._follow("sequencer", role, connect))
 
     def _start_projector(self) -> None:
-        """The tables come with their own module."""
+        if self.projected is None:
+            return
+        from streams.tables import TablesRole
+
+        assert self.recovered is not None
+        role = TablesRole(Projector(self.projected), self.recovered.decider.decisions_offset)
+
+        def mend(feed: Feed) -> None:
+            role.mend(feed, self.settings.domain)
+
+        self._tasks.start("projector feed", self._follow("projector", role, role.declare, mend))
 
     async def _follow(
-        self, name: str, role: Role, connect: Callable[[Feed], None] | None = None
+        self,
+        name: str,
+        role: Role,
+        connect: Callable[[Feed], None] | None = None,
+        ready: Callable[[Feed], None] | None = None,
     ) -> None:
         """Feeds a role; a feed that died is replaced by one that begins where the role stands."""
+
+        def on_ready() -> None:
+            if ready is not None:
+                ready(feed)
+
         while True:
-            feed = self._feed(name, role.next_offsets(), role.on_records)
+            feed = self._feed(name, role.next_offsets(), role.on_records, on_ready)
             if connect is not None:
                 connect(feed)
             try:
@@ -192,13 +217,20 @@ class Service:
                 event(logger, logging.WARNING, "feed_restarted", role=name, error=str(error))
                 await asyncio.sleep(RESTART_S)
 
-    def _feed(self, name: str, offsets: dict[str, int], on_records: OnRecords) -> Feed:
+    def _feed(
+        self,
+        name: str,
+        offsets: dict[str, int],
+        on_records: OnRecords,
+        on_ready: Callable[[], None],
+    ) -> Feed:
         settings = self.settings
         return Feed(
             settings.log,
             name,
             offsets,
             on_records,
+            on_ready=on_ready,
             domain=settings.domain,
             domains=settings.domain + 1,
             datadir=settings.datadir / name,

@@ -1,0 +1,91 @@
+"""The tables `pods`, `nodes`, `gangs`, `quotas`, `gpus` as Faust tables on RocksDB, kept by the projector's role.
+
+They are a cache of `decisions`: at every start what is on disk is compared with a fold of the log and mended, so
+a wiped, torn or stale directory is normal. Built by `lockstep run`. Must not be read by anything that decides.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from schemas.topics import DECISIONS
+from streams.chain import DecisionChain
+from streams.faust_app import TABLE_OPTIONS, table_event
+from streams.feed import Feed
+from streams.log import LogRecord
+from streams.logs import event
+from streams.projector import TABLES, Projector, RowChange
+
+logger = logging.getLogger(__name__)
+
+#: (table, key) -> canonical bytes of the row, None when it is gone.
+Rows = dict[tuple[str, str], bytes | None]
+
+
+class TablesRole:
+    """Drives a `Projector` from `decisions`; rows are written once a batch, with the last value of each key."""
+
+    topics: Final = (DECISIONS,)
+
+    def __init__(self, projector: Projector, decisions_offset: int) -> None:
+        self.projector = projector
+        self._chain = DecisionChain(projector.state.sequence, projector.state.digest)
+        self._next = decisions_offset
+        self._tables: dict[str, Any] = {}
+
+    def next_offsets(self) -> dict[str, int]:
+        """Where the feed begins."""
+        return {DECISIONS: self._next}
+
+    def declare(self, feed: Feed) -> None:
+        """Declares the tables on the feed's App, before it runs."""
+        self._tables = {
+            name: feed.app.Table(
+                f"{feed.app.conf.id}-{name}",
+                key_type=bytes,
+                value_type=bytes,
+                partitions=feed.app.conf.topic_partitions,
+                options=dict(TABLE_OPTIONS),
+            )
+            for name in TABLES
+        }
+
+    def mend(self, feed: Feed, domain: int) -> int:
+        """Makes the tables equal to the projector's State; returns how many rows were wrong."""
+        wanted: Rows = {(table, key): row for table, key, row in self.projector.all_rows()}
+        held = {(name, key): row for name in TABLES for key, row in self.items(name)}
+        wrong: Rows = {
+            place: wanted.get(place) for place in held if held[place] != wanted.get(place)
+        }
+        wrong |= {place: row for place, row in wanted.items() if place not in held}
+        here = LogRecord(DECISIONS, max(self._next - 1, 0), 0, None, None)
+        with table_event(feed.app, here, domain):
+            self._write(wrong)
+        event(logger, logging.INFO, "tables_ready", rows=len(wanted), mended=len(wrong))
+        return len(wrong)
+
+    def items(self, name: str) -> list[tuple[str, bytes]]:
+        """Keys and rows of one table as they are on disk, by key."""
+        return sorted((bytes(key).decode(), bytes(row)) for key, row in self._tables[name].items())
+
+    async def on_records(self, _topic: str, records: Sequence[LogRecord]) -> None:
+        """Takes what the feed hands on."""
+        rows: Rows = {}
+        for record in records:
+            self._next = record.offset + 1
+            data = record.value or b""
+            if self._chain.accept(data):
+                rows |= _by_place(self.projector.on_decision(data))
+        self._write(rows)
+
+    def _write(self, rows: Rows) -> None:
+        for (table, key), row in rows.items():
+            name = key.encode()
+            if row is not None:
+                self._tables[table][name] = row
+            elif self._tables[table].get(name) is not None:
+                del self._tables[table][name]
+
+
+def _by_place(changes: Iterable[RowChange]) -> Rows:
+    return {(table, key): row for table, key, row in changes}
