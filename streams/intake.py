@@ -17,6 +17,7 @@ from schemas.codec import decode_intake, encode
 from schemas.errors import InvalidMessage
 from schemas.observations import IntakeMessage
 from schemas.policy import policy_change
+from streams.translate import to_record
 
 #: So much of a rejected message is kept on the dead-letter topic, and so much of a detail in the
 #: journal.
@@ -25,6 +26,11 @@ DETAIL_CHARS_MAX: Final = 500
 
 _INT64_MAX: Final = 2**63 - 1
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+
+#: A record around observations, to try whether the core can read them: in the journal it would be too late.
+_PROBE: Final = (
+    b'{"observations":[%b],"positions":{},"prev":"","sequence":1,"timestamp_us":0,"version":1}'
+)
 
 #: Observation kind -> the one topic it travels on; kinds that name a resource go on the topic of
 #: that resource.
@@ -129,7 +135,12 @@ def _canonical(message: IntakeMessage, value: bytes) -> bytes:
     for item, observation in zip(plain, message.observations, strict=True):
         if observation.kind == "PolicyChanged":
             item["spec"] = policy_change(observation.spec)
-    return b",".join([msgspec.json.encode(item, order="sorted") for item in plain])
+    body = b",".join([msgspec.json.encode(item, order="sorted") for item in plain])
+    try:
+        to_record(_PROBE % body)
+    except InvalidMessage as error:
+        raise InvalidMessage("InvalidField", f"the core cannot read it: {error.detail}") from error
+    return body
 
 
 def _check_numbers(value: Any, field: str) -> None:

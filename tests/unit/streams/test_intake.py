@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.codec import encode
+from schemas.errors import InvalidMessage
 from schemas.observations import (
     EvictRequested,
     IntakeMessage,
@@ -136,6 +137,19 @@ def test_policy_durations_enter_the_journal_as_microseconds() -> None:
     outcome = admit_message("admin", 0, message(change.model_dump()))
     assert isinstance(outcome, IntakeTaken)
     assert json.loads(outcome.body)["spec"] == {"gangs": {"defaultTimeout": 90_000_000}}
+
+
+def test_what_the_core_cannot_read_is_refused_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models and the core's decoder are tried both: a journal record can never be taken back."""
+
+    def refuse(data: bytes) -> None:
+        raise InvalidMessage("NotARecord", data.decode())
+
+    monkeypatch.setattr("streams.intake.to_record", refuse)
+    outcome = admit_message("nodes", 0, message(NODE))
+    assert isinstance(outcome, IntakeRejected)
+    rejection = json.loads(outcome.taken.body)
+    assert ("InvalidField", True) == (rejection["reason"], "NodeObserved" in rejection["detail"])
 
 
 def test_largest_amount_of_64_bits_passes() -> None:
