@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ HINT_BYTES_MAX: Final = 32 * 1024 * 1024
 POLL_HINTED_S: Final = 1.0
 POLL_ALONE_S: Final = 0.05
 RETRY_S_MAX: Final = 5.0
+READ_S_MAX: Final = 5.0
 #: How long Faust may take to recover tables from their changelogs.
 RECOVERY_S_MAX: Final = 120.0
 
@@ -64,7 +66,9 @@ class Feed:
         datadir: Path | None = None,
     ) -> None:
         self._url = url
-        self._settings = settings or LogSettings.from_environment()
+        given = settings or LogSettings.from_environment()
+        # A read that waits for a lost broker holds up `stop`; it is asked again anyway.
+        self._settings = replace(given, timeout_s=min(given.timeout_s, READ_S_MAX))
         self._domain = domain
         self._on_records = on_records
         self._on_ready = on_ready

@@ -34,7 +34,11 @@ _RETRY_S: Final = 0.05
 #: How long a new topic may be unknown to a broker that did not make it.
 _SPREADING_S: Final = 2.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-_MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_MISSING: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
 
 
 def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
@@ -43,7 +47,8 @@ def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
         "bootstrap.servers": address.place,
         "client.id": "lockstep",
         "security.protocol": settings.security_protocol,
-        "log_level": 3,
+        "log_level": 0,  # errors are told by exceptions and `error_cb`, not on standard error
+        "error_cb": lambda error: _complaints.update({address.place: error.str()}),
     }
     optional = {
         "sasl.mechanism": settings.sasl_mechanism,
@@ -58,9 +63,17 @@ def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
     return config
 
 
+#: Brokers -> what a client last complained of (wrong password, refused certificate, no such host).
+_complaints: dict[str, str] = {}
+
+
 @contextmanager
-def _translated(address: LogAddress, what: str) -> Iterator[None]:
-    """Kafka's exceptions as ours; `what` names the object."""
+def _translated(address: LogAddress, what: str, client: Any = None) -> Iterator[None]:
+    """Kafka's exceptions as ours; `what` names the object.
+
+    A failed request says only that it got no answer; why stands in what `client` complained of
+    before, which it tells when it is polled.
+    """
     try:
         yield
     except KafkaException as error:
@@ -71,7 +84,11 @@ def _translated(address: LogAddress, what: str) -> Iterator[None]:
             raise LockstepError(
                 f"no topic {what} at {address.place}; `lockstep topics create` makes it"
             ) from error
-        raise Unavailable(f"kafka {address.place}: {what}: {detail}") from error
+        if client is not None:
+            client.poll(0)
+        complaint = _complaints.pop(address.place, "")
+        reason = f"{detail} ({complaint})" if complaint else detail
+        raise Unavailable(f"kafka {address.place}: {what}: {reason}") from error
 
 
 def _whole_name(address: LogAddress, topic: str) -> str:
@@ -130,18 +147,24 @@ class KafkaReader:
 
     def _watermarks(self, topic: str) -> tuple[int, int]:
         name = self._name(topic)
-        deadline = time.monotonic() + self._settings.timeout_s
-        with self._lock, _translated(self._address, name):
+        started = time.monotonic()
+        deadline = started + self._settings.timeout_s
+        with self._lock, _translated(self._address, name, self._consumer):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
                         TopicPartition(name, self._domain), timeout=self._settings.timeout_s
                     )
                 except KafkaException as error:
+                    code, now = error.args[0].code(), time.monotonic()
                     # While a partition moves or was just made, its leader is not known everywhere.
-                    if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
-                        raise
-                    time.sleep(_RETRY_S)
+                    if (code in _MOVING and now < deadline) or (
+                        code in _MISSING and now < started + _SPREADING_S
+                    ):
+                        time.sleep(_RETRY_S)
+                        continue
+                    self._unassign()  # what is fetched would go astray in the poll for the reason
+                    raise
                 else:
                     return int(low), int(high)
 
@@ -263,7 +286,7 @@ class KafkaWriter:
         """
         name = _whole_name(self._address, topic)
         if topic not in self._known:
-            with _translated(self._address, name):
+            with _translated(self._address, name, self._open()):
                 if _await_topics(self._open(), {name}, self._settings, _SPREADING_S):
                     raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
             self._known.add(topic)
@@ -370,7 +393,7 @@ def create_kafka_topics(
 ) -> list[str]:
     """Make what is missing; returns the short names made. Existing topics are left as they are."""
     admin = _admin(address, settings)
-    with _translated(address, "list of topics"):
+    with _translated(address, "list of topics", admin):
         cluster = admin.list_topics(timeout=settings.timeout_s)
     copies = replication or min(REPLICATION_WANTED, len(cluster.brokers))
     topics = SETTINGS | changelogs(domains)
@@ -410,7 +433,7 @@ def create_kafka_topics(
 def check_kafka_topics(address: LogAddress, domains: int, settings: LogSettings) -> list[str]:
     """One line for each difference between the broker and `streams.topics`."""
     admin = _admin(address, settings)
-    with _translated(address, "list of topics"):
+    with _translated(address, "list of topics", admin):
         cluster = admin.list_topics(timeout=settings.timeout_s)
     topics = SETTINGS | changelogs(domains)
     differences = []
