@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from state.invariants import check
 from state.machine import step
 from streams.chain import DecisionChain, RecordHeader, read_decision_header, read_header
 from streams.history import Bound, Entry, History, HistoryDamaged, Progress, Start
@@ -92,6 +93,8 @@ class _Verifier:
     def run(self, progress: Progress | None) -> Verification:
         try:
             self._read(progress)
+            if self._found.difference is None:
+                self._found.difference = self._holds_together()
         except HistoryDamaged as damage:
             self._found.difference = Difference(damage.sequence, damage.detail)
         return self._found
@@ -117,6 +120,14 @@ class _Verifier:
             found.difference = self._ends_clean()
         if progress is not None:
             progress(size, size)
+
+    def _holds_together(self) -> Difference | None:
+        """At the end, what State derives from its rows must be what the rows say."""
+        try:
+            check(self._state)
+        except AssertionError as broken:
+            return Difference(self._chain.sequence, f"State does not hold together: {broken}")
+        return None
 
     def _extends(self, header: RecordHeader) -> bool:
         chain = self._chain

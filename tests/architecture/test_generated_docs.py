@@ -10,6 +10,7 @@ from streams.topics import FOR_EVER_MS, SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 _WRITERS = {
+    "devices": ("informers, device agents", "sequencer"),
     "admin": ("command line", "sequencer"),
     "results": ("sink", "sequencer"),
     JOURNAL: ("sequencer", "decider, sequencer, everybody who replays"),
@@ -19,8 +20,8 @@ _WRITERS = {
 }
 _TOPICS = """# Topics
 
-Generated from `streams/topics.py`. Names have a prefix (`lockstep.` by default); a partition is a scheduling domain. Messages
-are JSON with sorted keys, compressed by the log, at most 8 MiB; `lockstep schema` prints their schemas.
+Generated from `streams/topics.py`. Names have a prefix (`lockstep.` by default); a partition is a scheduling domain.
+Messages are JSON with sorted keys, compressed by the log, at most 8 MiB; `lockstep schema` prints their schemas.
 
 | topic | written by | read by | kept |
 |---|---|---|---|
@@ -38,7 +39,7 @@ def _topics() -> str:
     rows = []
     for name in (*INTAKE, JOURNAL, DECISIONS, CHECKPOINTS, DEADLETTER):
         settings = SETTINGS[name]
-        writer, reader = _WRITERS.get(name, ("informers, device agents", "sequencer"))
+        writer, reader = _WRITERS.get(name, ("informers", "sequencer"))
         if settings.compacted:
             kept = "newest of each key"
         elif settings.retention_ms == FOR_EVER_MS:
