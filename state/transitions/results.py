@@ -27,7 +27,8 @@ def on_command_ended(trial: Trial, seen: CommandEnded) -> None:
     if pod is None:
         return
     if pod.command == seen.command_id:
-        store_pod(trial, pod, replace(pod, command=""))
+        # Room may have come while it was no candidate, so it is looked at anew.
+        store_pod(trial, pod, replace(pod, command="", parked=False))
         pod = state.pods[pod.uid]
     if seen.outcome == "Stale" and (seen.found is None or seen.found.uid != pod.uid):
         remove_pod(trial, pod, pod.rv)
