@@ -1,25 +1,41 @@
 """Who is still there: which uids an open list has named, which are gone for good, whose version wins."""
 
-from state.model.rows import OpenList, Tombstone
+from typing import Any
+
+from state.model.rows import OpenList, Sync, Tombstone
+from state.model.seen import ObjectSeen
 from state.model.trial import Trial
 
 
-def admits(trial: Trial, uid: str, epoch: str | None) -> bool:
-    """False for news of a uid that is gone. Marks `uid` as named by the list `epoch`, if that is open.
+def admits(trial: Trial, seen: ObjectSeen, resource: str, known_uid: str) -> bool:
+    """False for news of a uid that is gone. Marks it as named by the list it came with, if that is open.
 
-    A list younger than the tombstone knows better: a uid never comes back, so it was never gone.
+    A list younger than the tombstone knows better: a uid never comes back, so it was never gone. A uid that is new
+    to us (`known_uid` is another's, or empty) though a finished list of that version should have named it is gone,
+    too: its tombstone went with that list, and this is late news.
     """
+    uid, epoch = seen.uid, seen.epoch
     listing = trial.state.lists.get(epoch) if epoch else None
     if listing is not None:
         assert epoch is not None
         trial.named.setdefault(epoch, {})[uid] = None
     tombstone = trial.state.tables["tombstones"].get(uid)
     if tombstone is None:
-        return True
+        listed_rv = trial.state.syncs.get(resource, _NEVER).list_rv
+        young = listing is not None and (listing.reset or listing.list_rv >= listed_rv)
+        return young or uid == known_uid or seen.rv > listed_rv
     if listing is None or not overrules(listing, tombstone):
         return False
     trial.put("tombstones", uid, None)
     return True
+
+
+_NEVER = Sync()
+
+
+def uid_of(row: Any) -> str:
+    """The row's uid; empty for no row."""
+    return "" if row is None else str(row.uid)
 
 
 def overrules(listing: OpenList, tombstone: Tombstone) -> bool:

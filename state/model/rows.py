@@ -135,9 +135,13 @@ class Tombstone(Struct, frozen=True):
 
 
 class Sync(Struct, frozen=True, omit_defaults=True):
-    """Whether a resource has been listed. `list_rv`: newest finished list; `absent`: its CRD is missing."""
+    """Whether a resource has been listed. `list_rv`: newest finished list; `absent`: its CRD is missing.
+
+    `doubted`: since that sequence what is known of it may be wrong, until a list that began later says all anew.
+    """
 
     absent: bool = False
+    doubted: int = 0
     epochs: tuple[str, ...] = ()
     list_rv: int = 0
     synced: bool = False
@@ -148,6 +152,7 @@ class OpenList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cold: bool
     list_rv: int
+    partial: bool = False  # it said of some objects only that they are still there
     producer: str
     reset: bool = False
     resource: str

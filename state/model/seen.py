@@ -221,7 +221,8 @@ class MessageRejected(Struct, forbid_unknown_fields=True, frozen=True, tag_field
     detail: str
 
 
-Seen = (
+#: What says that an object is there.
+ObjectSeen = (
     PodSeen
     | NodeSeen
     | PodGroupSeen
@@ -229,6 +230,9 @@ Seen = (
     | DeviceSeen
     | NamespaceSeen
     | PriorityClassSeen
+)
+Seen = (
+    ObjectSeen
     | GoneSeen
     | SyncStarted
     | StillThere

@@ -129,9 +129,10 @@ class State:
         )
 
     def synced(self) -> bool:
-        """Every resource has been listed, and no cold list is under way."""
-        return all(self.syncs.get(name, _UNSYNCED).synced for name in RESOURCES) and not any(
-            entry.cold for entry in self.lists.values()
+        """Every resource has been listed and is not in doubt, and no list is under way that is cold or a reset."""
+        syncs = [self.syncs.get(name, _UNSYNCED) for name in RESOURCES]
+        return all(sync.synced and not sync.doubted for sync in syncs) and not any(
+            entry.cold or entry.reset for entry in self.lists.values()
         )
 
     def open_command_of(self, uid: str) -> str:

@@ -3,7 +3,7 @@
 from state.model.facts import remove_object, remove_pod
 from state.model.gangs import refresh_gang
 from state.model.limits import AMOUNT_MAX, RESOURCES
-from state.model.lists import admits, bury, is_newer
+from state.model.lists import admits, bury, is_newer, uid_of
 from state.model.rows import Devices, Namespace, Node, PodGroup, PriorityClass, Quota
 from state.model.seen import (
     DeviceSeen,
@@ -21,7 +21,7 @@ def on_node_seen(trial: Trial, seen: NodeSeen) -> None:
     """A node joined or changed. One that returns under its old name keeps its place in the columns."""
     state = trial.state
     old = state.nodes.get(seen.name)
-    if not admits(trial, seen.uid, seen.epoch):
+    if not admits(trial, seen, "nodes", uid_of(old)):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -41,10 +41,12 @@ def on_node_seen(trial: Trial, seen: NodeSeen) -> None:
 
 def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
     """A node's devices, from the Device object or from the node's agent (version: boot id, then counter)."""
-    if not admits(trial, seen.uid, seen.epoch):
-        return
     key = f"{seen.name}/{seen.source}"
     old = trial.state.tables["devices"].get(key)
+    listed = seen.source == "object"  # an agent's versions are its own
+    known_uid = uid_of(old) if listed else seen.uid
+    if not admits(trial, seen, "devices.scheduling.koordinator.sh", known_uid):
+        return
     if (
         old is not None
         and old.boot_id == seen.boot_id
@@ -65,9 +67,9 @@ def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
 
 def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
     """A PodGroup of either API group."""
-    if not admits(trial, seen.uid, seen.epoch):
-        return
     old = trial.state.podgroups.get(seen.uid)
+    if not admits(trial, seen, f"podgroups.{seen.group}", uid_of(old)):
+        return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
     new = PodGroup(
@@ -88,9 +90,9 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
 
 def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
     """An ElasticQuota of either API group: stored and shown."""
-    if not admits(trial, seen.uid, seen.epoch):
-        return
     old = trial.state.quotas.get(seen.uid)
+    if not admits(trial, seen, f"elasticquotas.{seen.group}", uid_of(old)):
+        return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
     new = Quota(
@@ -110,7 +112,7 @@ def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
 def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:
     """A namespace."""
     old = trial.state.namespaces.get(seen.name)
-    if not admits(trial, seen.uid, seen.epoch):
+    if not admits(trial, seen, "namespaces", uid_of(old)):
         return
     if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
         row = Namespace(name=seen.name, rv=seen.rv, uid=seen.uid, labels=seen.labels)
@@ -120,7 +122,7 @@ def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:
 def on_priority_class_seen(trial: Trial, seen: PriorityClassSeen) -> None:
     """A PriorityClass. Pods carry their resolved priority already; this is for people and later rules."""
     old = trial.state.tables["priorityclasses"].get(seen.name)
-    if not admits(trial, seen.uid, seen.epoch):
+    if not admits(trial, seen, "priorityclasses.scheduling.k8s.io", uid_of(old)):
         return
     if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
         row = PriorityClass(

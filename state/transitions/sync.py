@@ -11,7 +11,11 @@ from state.model.trial import Trial
 
 
 def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
-    """Opens a list, once. One below the newest finished one means that history was reset: its objects win."""
+    """Opens a list, once. One below the newest finished one means that history was reset: its objects win.
+
+    Or it is a list that was long under way, by an informer that slept: then what it says is wrong. Nobody can tell, so
+    nothing is placed until all has been said anew.
+    """
     known = trial.state.syncs.get(seen.resource, Sync())
     if (
         seen.resource not in RESOURCES
@@ -28,23 +32,26 @@ def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
         reset=seen.list_rv < known.list_rv,
     )
     trial.put("lists", seen.epoch, listing)
+    if listing.reset:
+        _doubt(trial, seen.resource)
 
 
 def on_still_there(trial: Trial, seen: StillThere) -> None:
-    """An unchanged object of an open list; one that we don't know means that we missed something: ask for a resync."""
+    """An unchanged object of an open list; one that we don't know means that we missed something: ask for all anew."""
     listing = trial.state.lists.get(seen.epoch)
     if listing is None or listing.resource != seen.resource:
         return
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
+    if not listing.partial:
+        trial.put("lists", seen.epoch, replace(listing, partial=True))
     if not _knows(trial, listing, seen.uid):
-        ask_resync(trial, seen.resource)
+        _doubt(trial, seen.resource)
 
 
 def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
     """Closes a list: objects that it did not name, and that are not newer, are gone.
 
-    After a reset the objects are listed once more: what looked like a restored history may have been a list that was
-    long under way, and then the next one puts right what it undid.
+    Lists of no later version go with it: whoever began them says nothing that is not known now.
     """
     state = trial.state
     listing = state.lists.get(seen.epoch)
@@ -62,17 +69,26 @@ def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
     closed = [
         epoch
         for epoch, other in sorted(state.lists.items())
-        if other.resource == seen.resource and other.sequence < listing.sequence
-    ]  # whoever began those has gone
+        if other.resource == seen.resource
+        and (other.sequence < listing.sequence or other.list_rv <= seen.list_rv)
+        and epoch != seen.epoch
+    ]
     old = state.syncs.get(seen.resource, Sync())
     list_rv = seen.list_rv if listing.reset else max(old.list_rv, seen.list_rv)
     epochs = _close(trial, old, [*closed, seen.epoch])
+    doubted = old.doubted
     if listing.reset:
+        doubted = trial.sequence
+    elif not listing.partial and listing.sequence > doubted:
+        doubted = 0
+    if doubted:
         ask_resync(trial, seen.resource)
     trial.put(
         "syncs",
         seen.resource,
-        replace(old, absent=False, epochs=epochs, list_rv=list_rv, synced=True),
+        replace(
+            old, absent=False, doubted=doubted, epochs=epochs, list_rv=list_rv, synced=True
+        ),
     )
     trial.wake = True
 
@@ -86,7 +102,8 @@ def on_kind_absent(trial: Trial, seen: KindAbsent) -> None:
     lists = trial.state.lists
     old = trial.state.syncs.get(seen.resource, Sync())
     closed = [epoch for epoch in sorted(lists) if lists[epoch].resource == seen.resource]
-    new = replace(old, absent=True, epochs=_close(trial, old, closed), synced=True)
+    epochs = _close(trial, old, closed)
+    new = replace(old, absent=True, doubted=0, epochs=epochs, synced=True)
     if new != old:
         trial.put("syncs", seen.resource, new)
         trial.wake = True
@@ -97,6 +114,13 @@ def on_message_rejected(trial: Trial, seen: MessageRejected) -> None:
     for resource, (_, _, topic) in RESOURCES.items():
         if topic == seen.topic:
             ask_resync(trial, resource)
+
+
+def _doubt(trial: Trial, resource: str) -> None:
+    """From now on what is known of the resource may be wrong: asks for a list that says all anew."""
+    sync = trial.state.syncs.get(resource, Sync())
+    trial.put("syncs", resource, replace(sync, doubted=trial.sequence))
+    ask_resync(trial, resource)
 
 
 def ask_resync(trial: Trial, resource: str) -> None:
