@@ -73,12 +73,14 @@ class Informer:
         self._published: dict[str, bytes] = {}
         self._version: str | None = None
         self._cold = True
+        #: Somebody misses objects: until a list is finished, none is only said to be still there.
+        self._whole = False
         self._absent = False
         self._failures = 0
         self._wanted = asyncio.Event()
 
     def resync(self) -> None:
-        """List anew now: somebody misses objects. Call it in the thread that runs the loop."""
+        """List anew now, every object whole: somebody misses some. Call it in the loop's thread."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -114,7 +116,9 @@ class Informer:
         page = await self._client.list_page(self.resource, self._pace.page_objects, "")
         list_version, token = _list_version(page), _continue_token(page)
         list_rv, epoch = int(list_version), secrets.token_hex(8)
-        self._wanted.clear()
+        if self._wanted.is_set():
+            self._wanted.clear()
+            self._whole = True
         await self._publish(
             [
                 SyncStarted(
@@ -123,6 +127,7 @@ class Informer:
                     epoch=epoch,
                     list_rv=list_rv,
                     cold=self._cold,
+                    whole=self._whole,
                 )
             ]
         )
@@ -138,7 +143,7 @@ class Informer:
         await self._publish([finished])
         self._published = {uid: self._published[uid] for uid in named}
         self._version = list_version
-        self._cold = self._absent = False
+        self._cold = self._whole = self._absent = False
         self._failures = 0
         self._event(logging.INFO, "synced", epoch=epoch, version=list_version, objects=len(named))
 
@@ -155,7 +160,7 @@ class Informer:
                 uid, rv, digest = known
             else:
                 continue
-            if observed is None or self._published.get(uid) == digest:
+            if observed is None or (not self._whole and self._published.get(uid) == digest):
                 observations.append(StillThere(resource=self.resource, epoch=epoch, uid=uid, rv=rv))
             else:
                 observations.append(observed)

@@ -218,7 +218,10 @@ class ObjectGone(Observed):
 
 
 class SyncStarted(Observed):
-    """A producer lists `resource` anew at `list_rv`; `epoch` is unique. `cold`: it had no memory of the last list."""
+    """A producer lists `resource` anew at `list_rv`; `epoch` is unique. `cold`: it had no memory of the last list.
+
+    `whole`: no object that can be read is only said to be still there.
+    """
 
     kind: Literal["SyncStarted"] = "SyncStarted"
     resource: str
@@ -226,6 +229,7 @@ class SyncStarted(Observed):
     epoch: str
     list_rv: NonNegativeInt
     cold: bool
+    whole: bool = False
 
 
 class StillThere(Observed):

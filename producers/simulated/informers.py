@@ -66,7 +66,12 @@ class SimulatedInformers:
         self._publish(
             kind,
             SyncStarted(
-                resource=kind.resource, producer=_PRODUCER, epoch=epoch, list_rv=list_rv, cold=cold
+                resource=kind.resource,
+                producer=_PRODUCER,
+                epoch=epoch,
+                list_rv=list_rv,
+                cold=cold,
+                whole=full,
             ),
         )
         self._published[kind] = {}

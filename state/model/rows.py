@@ -152,11 +152,11 @@ class OpenList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     cold: bool
     list_rv: int
-    partial: bool = False  # it said of some objects only that they are still there
     producer: str
     reset: bool = False
     resource: str
     sequence: int
+    whole: bool = False
 
 
 class Named(Struct, frozen=True):

@@ -156,6 +156,7 @@ class SyncStarted(Struct, forbid_unknown_fields=True, frozen=True, tag_field="ki
     epoch: str
     list_rv: Natural
     cold: bool
+    whole: bool = False
 
 
 class StillThere(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):

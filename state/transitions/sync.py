@@ -30,6 +30,7 @@ def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
         resource=seen.resource,
         sequence=trial.sequence,
         reset=seen.list_rv < known.list_rv,
+        whole=seen.whole or seen.cold,
     )
     trial.put("lists", seen.epoch, listing)
     if listing.reset:
@@ -42,8 +43,6 @@ def on_still_there(trial: Trial, seen: StillThere) -> None:
     if listing is None or listing.resource != seen.resource:
         return
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
-    if not listing.partial:
-        trial.put("lists", seen.epoch, replace(listing, partial=True))
     if not _knows(trial, listing, seen.uid):
         _doubt(trial, seen.resource)
 
@@ -79,7 +78,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
     doubted = old.doubted
     if listing.reset:
         doubted = trial.sequence
-    elif not listing.partial and listing.sequence > doubted:
+    elif listing.whole and listing.sequence > doubted:
         doubted = 0
     if doubted:
         ask_resync(trial, seen.resource)

@@ -8,10 +8,10 @@ from state.model.limits import RESOURCES as CORE_RESOURCES
 from tests.builders import Core, Json, absent, ended, gone, node, pod, podgroup
 
 
-def started(epoch: str, rv: int, resource: str = "pods", *, cold: bool = False) -> Json:
-    """A list begins."""
-    said = {"kind": "SyncStarted", "resource": resource, "producer": "test", "epoch": epoch}
-    return {**said, "list_rv": rv, "cold": cold}
+def started(epoch: str, rv: int, resource: str = "pods", **said: bool) -> Json:
+    """A list begins; `said`: cold, whole."""
+    begun = {"kind": "SyncStarted", "resource": resource, "producer": "test", "epoch": epoch}
+    return {**begun, "list_rv": rv, "cold": False, **said}
 
 
 def still(epoch: str, name: str, rv: int = 1, resource: str = "pods") -> Json:
@@ -203,7 +203,11 @@ def test_tombstones_are_forgotten_after_a_younger_list() -> None:
 
 def listed(epoch: str, rv: int, *pods: Json) -> list[Json]:
     """A whole list of pods, each as it is."""
-    return [started(epoch, rv), *({**item, "epoch": epoch} for item in pods), finished(epoch, rv)]
+    return [
+        started(epoch, rv, whole=True),
+        *({**item, "epoch": epoch} for item in pods),
+        finished(epoch, rv),
+    ]
 
 
 def test_after_a_history_reset_the_lists_objects_win() -> None:
