@@ -224,7 +224,9 @@ class Feed:
     async def _sleep(self, seconds: float) -> None:
         """At most `seconds`; less when a hint, an append, `reposition` or `stop` comes."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
+            # Not `wait_for`: Python 3.11's loses a cancellation that comes as the event is set.
+            async with asyncio.timeout(max(seconds, 0.0)):
+                await self._wake.wait()
 
     def _poll_now(self) -> None:
         self._poll_at = 0.0

@@ -58,7 +58,7 @@ class Leadership:
         self._held = False
 
     def on_foreign_record(self) -> None:
-        """Somebody else's record was accepted."""
+        """Somebody else writes the journal, whether its record was accepted or not."""
         if self.active and not self._held:
             self.active = False
             event(logger, logging.INFO, "standing_by")
@@ -129,7 +129,8 @@ class SequencerRole:
                 await asyncio.sleep(min(RETRY_S_MAX, RETRY_S * 2**failures))
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._wait_s())
+                async with asyncio.timeout(self._wait_s()):
+                    await self._wake.wait()
 
     def _follow_leadership(self) -> None:
         if not self._leadership.active and self.sequencer.sequence > 0:
@@ -190,10 +191,9 @@ class SequencerRole:
         if record.topic == DECISIONS:
             sequencer.on_decision(data)
             return
-        in_flight = sequencer.in_flight
-        accepted = sequencer.on_journal(data)
+        sequencer.on_journal(data)
         self._watch.note(sequencer.chain, time.monotonic())
-        if accepted and sequencer.in_flight != in_flight - 1:
+        if not sequencer.is_own(data):
             self._leadership.on_foreign_record()
 
     def _wait_s(self) -> float | None:

@@ -25,6 +25,8 @@ from streams.intake import IntakeRejected, IntakeTaken, admit_message, reject_me
 OBSERVATIONS_DEFAULT: Final = 100
 #: Own records that may be appended without having been read back.
 PIPELINE_MAX: Final = 8
+#: Hashes of own records kept, to tell them from another writer's.
+OWN_HASHES_MAX: Final = 256
 #: Intake observations held in memory before the runner is asked to pause (`full`).
 BACKLOG_OBSERVATIONS_MAX: Final = 20_000
 #: Bytes of a record besides its observations: fixed fields and one position a topic.
@@ -74,6 +76,7 @@ class Sequencer:
         self._backlog = 0
         self._turn = 0
         self._dead_letters: list[bytes] = []
+        self._own: deque[str] = deque(maxlen=OWN_HASHES_MAX)
         self._next_sequence = 1
         self._next_prev = GENESIS_HASH
         self._next_positions: dict[str, int] = {}
@@ -152,6 +155,10 @@ class Sequencer:
         if header.work_left:
             return 0
         return header.next_deadline_us or None
+
+    def is_own(self, data: bytes) -> bool:
+        """The journal entry was built by this sequencer, not too long ago."""
+        return sha256(data).hexdigest() in self._own
 
     # --- what the runner hands in -----------------------------------------------------------------
 
@@ -289,6 +296,7 @@ class Sequencer:
         self._next_prev = sha256(record).hexdigest()
         self._next_sequence += 1
         self._tail.append(_Appended(self._next_prev, messages))
+        self._own.append(self._next_prev)
         return record
 
     def _rewind(self) -> None:

@@ -103,7 +103,9 @@ class Consumer(FaustConsumer):
         found = self._fetch(wanted)
         if not found and self.flow_active:
             try:
-                await asyncio.wait_for(self._arrived.wait(), timeout)
+                # Not `wait_for`: Python 3.11's loses a cancellation that comes as the event is set.
+                async with asyncio.timeout(timeout):
+                    await self._arrived.wait()
             except TimeoutError:
                 return {}
             found = self._fetch(wanted)
