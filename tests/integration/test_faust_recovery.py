@@ -18,8 +18,13 @@ from streams.log import LogRecord, create_topics, open_reader, open_writer
 from tests.integration.faust_role import ROWS, fold
 from tests.integration.kafka_broker import KafkaAddress, LocalBroker
 
-COUNT = 1000
-KILLS = 3
+#: How often a role is killed: a few times always, twenty times in `make acceptance`.
+KILLS = pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.acceptance)])
+
+
+def inputs_for(kills: int) -> int:
+    """More inputs than the role can fold before the last kill."""
+    return 250 * (kills + 1)
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)], name="url")
@@ -34,21 +39,21 @@ def a_log(request: pytest.FixtureRequest, tmp_path: Path, prefix: str) -> Iterat
         yield url
 
 
-def start_role(url: str, datadir: Path, *options: str) -> "subprocess.Popen[str]":
+def start_role(url: str, datadir: Path, count: int, *options: str) -> "subprocess.Popen[str]":
     """The role of `faust_role.py` in its own process."""
     command = [sys.executable, "-m", "tests.integration.faust_role", url, str(datadir)]
     return subprocess.Popen(
-        [*command, "--count", str(COUNT), "--feed", str(COUNT), *options],
+        [*command, "--count", str(count), "--feed", str(count), *options],
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def run_role(url: str, datadir: Path, *options: str) -> str:
+def run_role(url: str, datadir: Path, count: int, *options: str) -> str:
     """Run the role to its end; returns what it printed last."""
-    with start_role(url, datadir, *options) as process:
+    with start_role(url, datadir, count, *options) as process:
         try:
-            printed, _ = process.communicate(timeout=90)
+            printed, _ = process.communicate(timeout=120)
         finally:
             process.kill()
     assert 0 == process.returncode
@@ -64,22 +69,22 @@ def read_all(url: str, topic: str) -> list[LogRecord]:
     return found
 
 
-def check_outputs(url: str) -> None:
+def check_outputs(url: str, count: int) -> None:
     """One output for each input, in order, each with the right hash."""
     inputs, hashed = read_all(url, "pods"), ""
     outputs = [json.loads(record.value or b"") for record in read_all(url, "decisions")]
-    assert COUNT == len(inputs)
-    assert list(range(COUNT)) == [output["offset"] for output in outputs]
+    assert count == len(inputs)
+    assert list(range(count)) == [output["offset"] for output in outputs]
     for record, output in zip(inputs, outputs, strict=True):
         hashed = fold(hashed, record.value)
         assert hashed == output["hash"]
 
 
-def kill_often(url: str, datadir: Path, *options: str) -> None:
+def kill_often(url: str, datadir: Path, kills: int, *options: str) -> None:
     """Start the role and SIGKILL it, several times, while inputs keep coming."""
     chance = random.Random(7)
-    for _ in range(KILLS):
-        with start_role(url, datadir, *options) as process:
+    for _ in range(kills):
+        with start_role(url, datadir, inputs_for(kills), *options) as process:
             assert process.stdout is not None
             for _ in range(chance.randint(1, 8)):
                 assert process.stdout.readline(), "the role ended by itself"
@@ -87,23 +92,26 @@ def kill_often(url: str, datadir: Path, *options: str) -> None:
             process.send_signal(signal.SIGKILL)
 
 
-def test_fold_is_exact_after_kills(url: str, tmp_path: Path) -> None:
+@KILLS
+def test_fold_is_exact_after_kills(url: str, tmp_path: Path, kills: int) -> None:
     """Killed again and again, the role has folded each record once, with nothing left out."""
-    kill_often(url, tmp_path / "data")
-    run_role(url, tmp_path / "data")
-    check_outputs(url)
+    count = inputs_for(kills)
+    kill_often(url, tmp_path / "data", kills)
+    run_role(url, tmp_path / "data", count)
+    check_outputs(url, count)
 
 
-def test_table_is_exact_after_kills(url: str, tmp_path: Path) -> None:
+@KILLS
+def test_table_is_exact_after_kills(url: str, tmp_path: Path, kills: int) -> None:
     """A Faust table written by a killed role ends as a fold from scratch would write it."""
-    datadir = tmp_path / "data"
-    kill_often(url, datadir, "--table")
-    table = json.loads(run_role(url, datadir, "--table"))
-    check_outputs(url)
-    wanted = {f"row{offset % ROWS}": offset for offset in range(COUNT)} | {"next": COUNT}
+    datadir, count = tmp_path / "data", inputs_for(kills)
+    kill_often(url, datadir, kills, "--table")
+    table = json.loads(run_role(url, datadir, count, "--table"))
+    check_outputs(url, count)
+    wanted = {f"row{offset % ROWS}": offset for offset in range(count)} | {"next": count}
     assert wanted == table
     shutil.rmtree(datadir)
-    assert wanted == json.loads(run_role(url, datadir, "--table"))
+    assert wanted == json.loads(run_role(url, datadir, count, "--table"))
 
 
 class Collected:
