@@ -263,12 +263,12 @@ class SimulatedWriter:
         return Response(200, body=self._server.leases[name])
 
     async def _write(self, command: BindPod | EvictPod) -> Response:
+        server, chaos = self._server, self._chaos
+        sent = Sent(self._sender, server.clock.now_us, server.lease_holder(), command)
         await self._travel()
         planned = self._planned()
         if planned is not None:
             return planned
-        server, chaos = self._server, self._chaos
-        sent = Sent(self._sender, server.clock.now_us, server.lease_holder(), command)
         slow = chaos.happens("call_slow")
         delay_us = chaos.between_us(0.5, 20.0) if slow else chaos.between_us(0.005, 0.1)
         done: list[Reply] = []

@@ -32,7 +32,7 @@ class ChainAudit:
         self._messages: dict[str, list[bytes]] = {topic: [] for topic in INTAKE}
         self._replicas: dict[int, tuple[str, str]] = {}
         self._unmatched: dict[int, list[tuple[Json, bytes]]] = {}
-        self._last_hash, self._timestamp_us, self._last_digest = GENESIS, 0, GENESIS
+        self._last_hash, self._timestamp_us, self.digest = GENESIS, 0, GENESIS
         self.positions: dict[str, int] = {}
         self.records: list[Json] = []
         self.decisions: list[Json] = []
@@ -139,15 +139,15 @@ class ChainAudit:
         self._check_digest(decision, data)
         self.decisions.append(decision)
         self._decision_bytes.append(data)
-        self._last_digest = decision["digest"]
+        self.digest = decision["digest"]
 
     def _check_digest(self, decision: Json, data: bytes) -> None:
         sequence, digest = decision["sequence"], decision["digest"]
-        if decision["previous_digest"] != self._last_digest:
+        if decision["previous_digest"] != self.digest:
             detail = "previous_digest is not the digest of the decision before"
             raise Violation("digest-differs", sequence, "", detail)
         bare = data.replace(b',"digest":"%s"' % digest.encode(), b"", 1)
-        hasher = hashlib.sha256(self._last_digest.encode())
+        hasher = hashlib.sha256(self.digest.encode())
         hasher.update(self._record_bytes[sequence - 1])
         hasher.update(bare)
         if hasher.hexdigest() != digest:

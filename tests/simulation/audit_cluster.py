@@ -124,21 +124,27 @@ class ClusterAudit:
         pods, node = self.pods_on(name), self._server.store.get(_NODE, "", name)
         if node is None:
             return  # it left meanwhile
+        for resource, used, have in over_capacity(node, pods):
+            horizon = self._horizon([pod for pod in pods if resource in requests_of(pod)])
+            if self._had_to_know(name, pods, horizon):
+                detail = f"{name}: {resource} {used} of {have}"
+                raise Violation("over-capacity", horizon, uid, detail)
+        for minor, holders in holders_of(pods).items():
+            horizon = self._horizon(holders)
+            if len(holders) > 1 and self._had_to_know(name, pods, horizon):
+                names = ", ".join(pod["metadata"]["name"] for pod in holders)
+                detail = f"GPU {minor} of {name} is held by {names}"
+                raise Violation("minor-held-twice", horizon, uid, detail)
+
+    def _horizon(self, pods: list[Raw]) -> int:
+        """The decision that put the last of these pods where it is; 0: none of them is ours."""
         orders = [order for pod in pods if (order := self._order_of(pod)) is not None]
-        horizon = max((order.sequence for order in orders), default=0)
-        excused = not self._is_known(self._nodes[name], horizon) or not all(
-            self._is_counted(pod, horizon) for pod in pods
-        )
-        over = over_capacity(node, pods)
-        if over and not excused:
-            raise Violation("over-capacity", horizon, uid, f"{name}: {over}")
-        taken: dict[int, str] = {}
-        for pod in pods:
-            for minor in minors_of(pod):
-                if minor in taken and not excused:
-                    detail = f"GPU {minor} of {name}: {taken[minor]}, {pod['metadata']['name']}"
-                    raise Violation("minor-held-twice", horizon, uid, detail)
-                taken[minor] = pod["metadata"]["name"]
+        return max((order.sequence for order in orders), default=0)
+
+    def _had_to_know(self, name: str, pods: list[Raw], horizon: int) -> bool:
+        """Whether the node and all its pods, as they are, had been folded by the `horizon`."""
+        known = self._is_known(self._nodes[name], horizon)
+        return known and all(self._is_counted(pod, horizon) for pod in pods)
 
     def _check_choice(self, order: Order, name: str) -> None:
         """The bind's node was open, and its GPUs healthy, as far as was known."""
@@ -209,17 +215,23 @@ def allocatable_of(node: Raw) -> dict[str, int]:
     return {n: resource_amount(n, q) for n, q in node["status"]["allocatable"].items()}
 
 
-def over_capacity(node: Raw, pods: list[Raw]) -> str:
-    """Which resource the pods take more of than the node has; empty: none."""
+def over_capacity(node: Raw, pods: list[Raw]) -> list[tuple[str, int, int]]:
+    """The resources of which the pods take more than the node has: name, used, had."""
     used: dict[str, int] = {}
     for pod in pods:
         for name, amount in requests_of(pod).items():
             used[name] = used.get(name, 0) + amount
     have = allocatable_of(node)
-    for name, amount in sorted(used.items()):
-        if amount > have.get(name, 0):
-            return f"{name} {amount} of {have.get(name, 0)}"
-    return ""
+    return [(n, u, have.get(n, 0)) for n, u in sorted(used.items()) if u > have.get(n, 0)]
+
+
+def holders_of(pods: list[Raw]) -> dict[int, list[Raw]]:
+    """By GPU: the pods that hold it."""
+    holders: dict[int, list[Raw]] = {}
+    for pod in pods:
+        for minor in minors_of(pod):
+            holders.setdefault(minor, []).append(pod)
+    return holders
 
 
 def minors_of(pod: Raw) -> list[int]:

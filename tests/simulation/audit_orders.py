@@ -42,12 +42,18 @@ class Group:
 
 
 class Gate:
-    """Whether every resource has been listed, and no cold list is under way."""
+    """Whether every resource has been listed, and no cold list is under way: since it began, no
+    list that began later, or is of its version or a later one, has finished.
+
+    `resets`: lists below the highest finished one when they began; what they say counts as it is.
+    """
 
     def __init__(self) -> None:
+        self.resets: dict[str, None] = {}  # epochs
+        self._listed_rv: dict[str, int] = {}  # resource -> version of its highest finished list
         self._started: dict[str, int] = {}  # epoch -> place
-        self._cold: dict[str, int] = {}  # resource -> place of its last cold start
-        self._finished: dict[str, int] = {}  # resource -> latest start that has finished
+        self._cold: dict[str, tuple[int, int]] = {}  # resource -> place, version of its cold list
+        self._listed: dict[str, None] = {}  # resources of which some list has finished
 
     def fold(self, item: Json) -> None:
         """Takes a sync message in."""
@@ -55,20 +61,27 @@ class Gate:
         if kind == "SyncStarted" and item["epoch"] not in self._started:
             place = self._started[item["epoch"]] = len(self._started) + 1
             if item["cold"]:
-                self._cold[resource] = place
+                self._cold[resource] = place, item["list_rv"]
+            if item["list_rv"] < self._listed_rv.get(resource, 0):
+                self.resets[item["epoch"]] = None
         elif kind == "SyncFinished" and item["epoch"] in self._started:
             place = self._started[item["epoch"]]
-            self._finished[resource] = max(place, self._finished.get(resource, 0))
+            self._listed[resource] = None
+            begun, version = self._cold.get(resource, (0, 0))
+            if place >= begun or item["list_rv"] >= version:
+                self._cold.pop(resource, None)
+            highest = max(self._listed_rv.get(resource, 0), item["list_rv"])
+            self._listed_rv[resource] = item["list_rv"] if self._is_reset(item) else highest
         elif kind == "KindAbsent":
-            self._finished[resource] = len(self._started)
+            self._listed[resource] = None
+            self._cold.pop(resource, None)
+
+    def _is_reset(self, item: Json) -> bool:
+        return item["epoch"] in self.resets
 
     def missing(self) -> list[str]:
         """The resources that keep it shut."""
-        return [
-            name
-            for name in RESOURCES
-            if name not in self._finished or self._finished[name] < self._cold.get(name, 0)
-        ]
+        return [name for name in RESOURCES if name not in self._listed or name in self._cold]
 
 
 class OrdersAudit:
@@ -82,6 +95,7 @@ class OrdersAudit:
         self.rows: dict[str, dict[str, Json]] = {}
         self._versions: dict[str, tuple[list[int], list[int]]] = {}
         self._gone: dict[str, int] = {}
+        self._reset_now: dict[str, None] = {}  # uids of which a reset spoke in this record
         self._group_of: dict[str, str] = {}
         self._open_of: dict[str, str] = {}
         self._bound: dict[str, str] = {}
@@ -95,6 +109,7 @@ class OrdersAudit:
             record, decision = chain.records[self.sequence], chain.decisions[self.sequence]
             self.sequence += 1
             ends: dict[str, Json] = {}
+            self._reset_now = {}
             for item in record["observations"]:
                 self._fold(item, ends)
             self._check_decision(decision, ends)
@@ -114,6 +129,8 @@ class OrdersAudit:
     def _fold(self, item: Json, ends: dict[str, Json]) -> None:
         kind = item["kind"]
         self._gate.fold(item)
+        if item.get("epoch") in self._gate.resets:
+            self._reset_now[item.get("uid", "")] = None
         if "uid" in item and "rv" in item and kind not in ("ObjectGone", "StillThere"):
             self._note_version(item["uid"], item["rv"])
         if kind == "PodObserved":
@@ -239,7 +256,8 @@ class OrdersAudit:
             if row is None:
                 rows.pop(key, None)
                 continue
-            if change["table"] == "pods" and rows.get(key, {}).get("node") and not row.get("node"):
-                detail = f"{row['name']} was on {rows[key]['node']}, and is on no node now"
+            was = rows.get(key, {}).get("node") if change["table"] == "pods" else None
+            if was and not row.get("node") and key not in self._reset_now:
+                detail = f"{row['name']} was on {was}, and is on no node now"
                 raise Violation("unbound", self.sequence, key, detail)
             rows[key] = row

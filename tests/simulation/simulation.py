@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from schemas.errors import LockstepError
+from streams.decider import DecisionDiverged
 from streams.log import open_reader, open_writer
 from streams.log_memory import drop_memory_log
 from tests.simulation.api_server import ApiServer
@@ -50,6 +51,7 @@ class Outcome:
 
     seed: int
     records: int = 0
+    digest: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     failure: Violation | None = None
     story: list[str] = field(default_factory=list)
@@ -107,6 +109,7 @@ class Simulation:
             for process in self._processes:
                 process.die()
             self.outcome.records = len(self.chain.records)
+            self.outcome.digest = self.chain.digest
         if self.outcome.failure is not None:
             subject = self.outcome.failure.subject
             self.outcome.story = story(self.server, self.chain, subject)
@@ -219,6 +222,7 @@ class Simulation:
         if isinstance(error, Violation):
             return error
         detail = f"{type(error).__name__}: {error}"
-        violation = Violation("role-stopped", len(self.chain.records), "", detail)
+        rule = "digest-differs" if isinstance(error, DecisionDiverged) else "role-stopped"
+        violation = Violation(rule, len(self.chain.records), "", detail)
         violation.__cause__ = error
         return violation

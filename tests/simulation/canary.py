@@ -1,0 +1,196 @@
+"""Faults planted in the product, one a kind: proof that the auditor would see them.
+
+Each changes one rule of the product for the time of a `with` block. `CANARIES` says which rules of
+the auditor may name it; `test_canary` runs seeds until one does. Never used outside tests.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from schemas.observations import CommandEnded
+from state import machine
+from state.cycle import Cycle
+from state.model.facts import forget_facts
+from state.model.seen import GoneSeen, PodGroupSeen
+from state.model.state import State
+from state.model.trial import Trial
+from streams.chain import Chain, read_header
+from streams.sequencer import Sequencer
+from streams.sink.lease import Lease
+from streams.sink.outcomes import judge
+from streams.sink.sink import Sink
+
+Plant = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A planted fault and the names that the auditor may give it."""
+
+    plant: Plant
+    caught_as: tuple[str, ...]
+
+
+def double_release() -> AbstractContextManager[Any]:
+    """Whoever leaves a node gives its room back twice."""
+    charge = State._charge
+
+    def planted(self: State, node_name: str, pod: Any, sign: int) -> None:
+        charge(self, node_name, pod, sign)
+        node = self.nodes.get(node_name)
+        if sign < 0 and node is not None:
+            for name, amount in self.class_of(pod).requests:
+                self.columns.used[self.columns.axis(name), node.ord] -= amount
+            self.columns.touch(node.ord)
+
+    return patch.object(State, "_charge", planted)
+
+
+def lost_delete() -> AbstractContextManager[Any]:
+    """A deletion is not folded."""
+    return patch.dict(machine._TRANSITIONS, {GoneSeen: lambda _trial, _seen: None})
+
+
+def half_gang() -> AbstractContextManager[Any]:
+    """A gang's minimum that fits only in part is placed in part."""
+    place = Cycle._place_minimum
+
+    def planted(self: Cycle, *given: Any) -> None:
+        place(self, *given)
+
+    return patch.object(Cycle, "_place_minimum", planted)
+
+
+def unordered_set() -> AbstractContextManager[Any]:
+    """Units are tried in an order that differs from one replica to the next."""
+    units, dice = Cycle._units, random.SystemRandom()
+
+    def planted(self: Cycle) -> list[Any]:
+        found = units(self)
+        dice.shuffle(found)
+        return found
+
+    return patch.object(Cycle, "_units", planted)
+
+
+def clock_read() -> AbstractContextManager[Any]:
+    """The core takes the time from a clock."""
+    begin = Trial.__init__
+
+    def planted(self: Trial, state: State, sequence: int, timestamp_us: int) -> None:
+        begin(self, state, sequence, timestamp_us + time.perf_counter_ns() % 1_000)
+
+    return patch.object(Trial, "__init__", planted)
+
+
+def by_sequence_alone() -> AbstractContextManager[Any]:
+    """Readers accept a record by its sequence, whatever it follows."""
+    accept = Chain.accept
+
+    def planted(self: Chain, data: bytes) -> bool:
+        header = read_header(data)
+        if header is not None and header.sequence == self.sequence + 1:
+            self.last_hash = header.prev
+        return accept(self, data)
+
+    return patch.object(Chain, "accept", planted)
+
+
+def old_news_unbinds() -> AbstractContextManager[Any]:
+    """Older news of a pod takes its node back."""
+    return patch("state.transitions.pods.merge_facts", forget_facts)
+
+
+def before_sync() -> AbstractContextManager[Any]:
+    """The gate is always open."""
+    return patch.object(State, "synced", lambda _self: True)
+
+
+def reordered_group() -> AbstractContextManager[Any]:
+    """A PodGroup that comes after its pods is not looked at."""
+    fold = machine._TRANSITIONS[PodGroupSeen]
+
+    def planted(trial: Trial, seen: PodGroupSeen) -> None:
+        if not trial.state.members.get(f"{seen.namespace}/{seen.name}"):
+            fold(trial, seen)
+
+    return patch.dict(machine._TRANSITIONS, {PodGroupSeen: planted})
+
+
+def shared_gpu() -> AbstractContextManager[Any]:
+    """A GPU that somebody holds counts as free."""
+    free = State.free_cards
+
+    def planted(self: State, node_name: str) -> Any:
+        with patch.dict(self.card_users, clear=True):
+            return free(self, node_name)
+
+    return patch.object(State, "free_cards", planted)
+
+
+def lost_message() -> AbstractContextManager[Any]:
+    """The sequencer drops a message that others of its topic follow in the same record."""
+    drain = Sequencer._drain
+
+    def planted(self: Sequencer) -> list[Any]:
+        found = drain(self)
+        return found[1:] if len(found) > 2 and found[0][0] == found[1][0] else found
+
+    return patch.object(Sequencer, "_drain", planted)
+
+
+def taken_twice() -> AbstractContextManager[Any]:
+    """A sequencer that lost a race forgets which messages the winner has taken."""
+    rewind = Sequencer._rewind
+
+    def planted(self: Sequencer) -> None:
+        positions, self._positions = self._positions, {}
+        rewind(self)
+        self._positions = positions
+
+    return patch.object(Sequencer, "_rewind", planted)
+
+
+def acts_without_lease() -> AbstractContextManager[Any]:
+    """A sink never notices that its Lease has run out."""
+    return patch.object(Lease, "held", lambda _self: True)
+
+
+def hopeful_sink() -> AbstractContextManager[Any]:
+    """No answer counts as done."""
+
+    def planted(command: Any, answer: Any) -> Any:
+        if answer.status == 0:
+            return CommandEnded(command_id=command.id, outcome="Applied")
+        return judge(command, answer)
+
+    return patch("streams.sink.sink.judge", planted)
+
+
+def forgetful_sink() -> AbstractContextManager[Any]:
+    """A sink that starts from a checkpoint does not take over what is open there."""
+    return patch.object(Sink, "restore", lambda _self, _commands: None)
+
+
+CANARIES: dict[str, Canary] = {
+    "double release": Canary(double_release, ("over-capacity",)),
+    "lost delete": Canary(lost_delete, ("untrue",)),
+    "half a gang": Canary(half_gang, ("gang-partly-bound",)),
+    "an unordered set": Canary(unordered_set, ("digest-differs",)),
+    "a clock that is read": Canary(clock_read, ("digest-differs",)),
+    "acceptance by sequence alone": Canary(by_sequence_alone, ("decision-of-a-stale-record",)),
+    "old news unbinds": Canary(old_news_unbinds, ("unbound",)),
+    "placing before sync": Canary(before_sync, ("placed-before-sync",)),
+    "a fold that minds the order": Canary(reordered_group, ("not-placed",)),
+    "a GPU given twice": Canary(shared_gpu, ("minor-held-twice",)),
+    "a lost message": Canary(lost_message, ("intake-lost",)),
+    "a message taken twice": Canary(taken_twice, ("intake-taken-twice", "positions-went-back")),
+    "acting without the Lease": Canary(acts_without_lease, ("acted-without-lease",)),
+    "no answer taken for done": Canary(hopeful_sink, ("false-result",)),
+    "a forgotten open command": Canary(forgetful_sink, ("never-ended",)),
+}

@@ -1,0 +1,42 @@
+"""Seeds of the simulation: whatever goes wrong, all holds, and the same seed is the same run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.simulation import Simulation
+
+SEEDS = 40
+#: Seeds a test runs, so that workers share the work evenly.
+BATCH = 4
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, BATCH))
+def test_seeds_hold(first: int) -> None:
+    """The auditor finds nothing, with faults and after them."""
+    outcomes = [Simulation(seed).run() for seed in range(first, first + BATCH)]
+    assert [] == [str(outcome) for outcome in outcomes if outcome.failure is not None]
+    assert all(outcome.counts["applied"] for outcome in outcomes), (
+        "a run without a bind says little"
+    )
+
+
+def test_a_seed_is_one_run() -> None:
+    """The same seed ends with the same digest in another process under another hash seed."""
+    program = (
+        "from tests.simulation.simulation import Simulation; print(Simulation(7).run().digest)"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for hash_seed in ("0", "1")
+    ]
+    assert 64 == len(digests[0])
+    assert digests[0] == digests[1]
