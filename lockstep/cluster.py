@@ -40,6 +40,7 @@ class ClusterSide:
     def __init__(
         self,
         settings: "ServiceSettings",
+        *,
         identity: str,
         log_id: str,
         writer: LogWriter,

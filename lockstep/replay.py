@@ -3,7 +3,7 @@ and digests.
 """
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from lockstep.options import (
     print_json,
     progress_bar,
 )
+
+if TYPE_CHECKING:
+    from streams.verify import Verification
 
 
 def replay(
@@ -51,36 +54,44 @@ def replay(
             progress=progress,
         )
     seconds = time.monotonic() - began
-    difference = found.difference
     if output is Output.JSON:
-        print_json(
-            {
-                "from": found.first,
-                "until": found.last,
-                "records": found.records,
-                "observations": found.observations,
-                "compared": found.compared,
-                "undecided": found.undecided,
-                "stale": found.stale,
-                "digest": found.digest,
-                "differences": 0 if difference is None else 1,
-                "first_difference": None
-                if difference is None
-                else {"sequence": difference.sequence, "detail": difference.detail},
-                "seconds": round(seconds, 3),
-            }
-        )
+        print_json(_as_json(found, seconds))
     else:
-        rate = found.observations / seconds if seconds > 0 else 0
-        print(
-            f"{found.records} records ({found.first} to {found.last}), {found.observations}"
-            f" observations in {seconds:.1f} s ({rate:,.0f}/s); stale entries: {found.stale}"
-        )
-        if found.undecided:
-            print(f"{found.undecided} records have no decision in the log yet")
-        print(f"digest {found.digest}")
-        if difference is not None:
-            print(f"FIRST DIFFERENCE at sequence {difference.sequence}: {difference.detail}")
-        elif verify:
-            print(f"0 differences in {found.compared} decisions, compared byte for byte")
-    raise typer.Exit(1 if difference is not None else 0)
+        _print(found, seconds, compared=verify)
+    raise typer.Exit(1 if found.difference is not None else 0)
+
+
+def _as_json(found: "Verification", seconds: float) -> dict[str, Any]:
+    difference = found.difference
+    first = None
+    if difference is not None:
+        first = {"sequence": difference.sequence, "detail": difference.detail}
+    return {
+        "from": found.first,
+        "until": found.last,
+        "records": found.records,
+        "observations": found.observations,
+        "compared": found.compared,
+        "undecided": found.undecided,
+        "stale": found.stale,
+        "digest": found.digest,
+        "differences": 0 if difference is None else 1,
+        "first_difference": first,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _print(found: "Verification", seconds: float, *, compared: bool) -> None:
+    rate = found.observations / seconds if seconds > 0 else 0
+    print(
+        f"{found.records} records ({found.first} to {found.last}), {found.observations}"
+        f" observations in {seconds:.1f} s ({rate:,.0f}/s); stale entries: {found.stale}"
+    )
+    if found.undecided:
+        print(f"{found.undecided} records have no decision in the log yet")
+    print(f"digest {found.digest}")
+    difference = found.difference
+    if difference is not None:
+        print(f"FIRST DIFFERENCE at sequence {difference.sequence}: {difference.detail}")
+    elif compared:
+        print(f"0 differences in {found.compared} decisions, compared byte for byte")

@@ -243,12 +243,12 @@ class Service:
 
         side = ClusterSide(
             self.settings,
-            self.identity,
-            await self._log_id(),
-            self.writer,
-            self.reader,
-            self.leadership,
-            None if self.recovered is None else self.recovered.decider.state,
+            identity=self.identity,
+            log_id=await self._log_id(),
+            writer=self.writer,
+            reader=self.reader,
+            leadership=self.leadership,
+            state=None if self.recovered is None else self.recovered.decider.state,
         )
         await side.run(self._follow)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from schemas.codec import encode
+from streams.log import open_reader, open_writer
 from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
@@ -303,3 +305,71 @@ def test_a_cluster_that_is_almost_full_is_never_over_committed(
     assert {4_000} == set(used_cpu(admin).values())
     assert 200 == phases(admin, home).count("Running")
     assert 0 == run.stop()
+
+
+def test_a_waiting_administrator_learns_how_the_eviction_ended(
+    admin: Api, home: str, start: Start, url: str
+) -> None:
+    """`evict --wait`: Applied is exit 0; a pod that is not there is exit 1 with the reason."""
+    run = start(url)
+    admin.create(manifests.node("n0", {"cpu": "4", "memory": "4Gi"}))
+    admin.create(manifests.pod("p", {"cpu": "1"}, namespace=home))
+    wait_for("p Running", lambda: phases(admin, home) == ["Running"])
+    shared = ("-n", home, "--reason", "r", "--wait", "--log", url, "--datadir", str(run.datadir))
+    code, answer = lockstep("evict", "pod", "p", *shared)
+    assert (0, "Applied") == (code, answer["outcome"])
+    code, answer = lockstep("evict", "pod", "nobody", *shared)
+    assert (1, True) == (code, "is not there" in answer["outcome"])
+    assert 0 == run.stop()
+
+
+@pytest.mark.kafka
+def test_bad_messages_on_kafka_have_their_end_and_the_roles_go_on(
+    kafka: KafkaAddress, prefix: str, tmp_path: Path
+) -> None:
+    """Not JSON, a future version, 5 MB, an unknown kind, a negative request: dead letters with the reason, a resync
+    asked for.
+    """
+    url = f"{kafka.url}?prefix={prefix}"
+    run = LockstepRun(tmp_path, url, "--sequencer", "--decider")
+    run.start()
+    try:
+        _publish_bad(url)
+        reader = open_reader(url)
+        wait_for("five dead letters", lambda: reader.end_offset("deadletter") == 5)
+        letters = [json.loads(each.value or b"") for each in reader.read("deadletter", 0, 10)]
+        wanted = ["FutureVersion", "InvalidField", "NotJson", "TooLarge", "UnknownKind"]
+        assert wanted == sorted(letter["reason"] for letter in letters)
+
+        def decided() -> bool:
+            values = [each.value or b"" for each in reader.read("decisions", 0, 1_000)]
+            return any(b"ResyncRequested pods" in data for data in values)
+
+        wait_for("a resync asked for", decided)
+        reader.close()
+    finally:
+        assert 0 == run.stop()
+    code, found = lockstep("replay", "--log", url, "--verify")
+    assert (0, 0) == (code, found["differences"])
+
+
+def _publish_bad(url: str) -> None:
+    pod = {
+        "kind": "PodObserved",
+        "uid": "u",
+        "rv": 1,
+        "namespace": "d",
+        "name": "p",
+        "created_us": 1,
+        "spec": {"scheduler_name": "lockstep", "requests": {"cpu": -1}},
+    }
+    writer = open_writer(url)
+    for value in (
+        b"\x00 not json",
+        encode({"producer": "t", "version": 9, "observations": [pod]}),
+        b" " * 5_000_000,
+        encode({"producer": "t", "observations": [{"kind": "Comet"}]}),
+        encode({"producer": "t", "observations": [pod]}),
+    ):
+        writer.append("pods", None, value)
+    writer.close()
