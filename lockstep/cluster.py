@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from producers.informer import Informers
 from producers.kube_client import KubeClient
 from producers.publisher import PackingPublisher
-from schemas.observations import CommandEnded
 from schemas.topics import RESULTS
 from streams.history import Bound, LogHistory
 from streams.log import LogReader, LogWriter
@@ -21,6 +20,7 @@ from streams.logs import event
 from streams.roles import Leadership
 from streams.sink.kube import KubeApi, load_configuration
 from streams.sink.lease import Lease, LeaseSettings, keep
+from streams.sink.results import SharedAppends
 from streams.sink.role import SinkRole
 from streams.sink.sink import Sink
 
@@ -55,6 +55,7 @@ class ClusterSide:
         self._leadership = leadership
         self._state = state
         self._publisher = PackingPublisher(identity, writer.append_many)
+        self._results = SharedAppends(partial(self._publisher.publish, RESULTS))
         self._informers: Informers | None = None
 
     async def run(self, follow: Follow) -> None:
@@ -64,7 +65,7 @@ class ClusterSide:
             lease = Lease(api, self._lease_settings())
             sink = None
             if self._settings.sink:
-                sink = Sink(api, self._publish_result, may_act=lease.held)
+                sink = Sink(api, self._results.publish, may_act=lease.held)
             role = await asyncio.to_thread(self._role, sink)
             await role.read_to_end()
             async with asyncio.TaskGroup() as group:
@@ -123,6 +124,3 @@ class ClusterSide:
             log_id=self._log_id,
             identity=self._identity,
         )
-
-    async def _publish_result(self, result: CommandEnded) -> None:
-        await self._publisher.publish(RESULTS, [result])
