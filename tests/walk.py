@@ -7,9 +7,24 @@ API server badly on purpose: news comes twice, late or in part, results before o
 import random
 from typing import Any
 
+from schemas.topics import RESOURCES
 from state.model.decision import Decision
-from tests.builders import GIB, START_US, Core, Json, cards, ended, gone, node, pod, podgroup
+from state.model.state import place_of
+from tests.builders import (
+    GIB,
+    START_US,
+    Core,
+    Json,
+    absent,
+    cards,
+    ended,
+    gone,
+    node,
+    pod,
+    podgroup,
+)
 
+PODGROUPS = "podgroups.scheduling.sigs.k8s.io"
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
@@ -23,6 +38,8 @@ class Walk:
         self.nodes: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}  # uid -> observation
         self.groups: dict[str, Json] = {}
+        self.coming: list[tuple[list[Json], str]] = []  # the rest of lists that were begun
+        self.epochs = 0
         self.said: list[Json] = []  # old news to be said again
         self.open: dict[str, Json] = {}  # command id -> what it is
         self.excused: dict[str, None] = {}  # nodes on which reality may exceed capacity
@@ -31,26 +48,35 @@ class Walk:
         """One more thing happens; the decisions on it."""
         moves = (
             (self.add_pod, 6),
-            (self.add_gang, 2),
+            (self.add_gang, 4),
             (self.change_pod, 3),
-            (self.end_pod, 3),
+            (self.end_pod, 8),
             (self.foreign_pod, 1),
-            (self.change_node, 2),
+            (self.change_node, 3),
             (self.lose_node, 1),
             (self.device, 1),
             (self.answer, 9),
             (self.old_news, 2),
-            (self.evict, 1),
+            (self.evict, 2),
             (self.relist, 1),
-            (self.regroup, 1),
+            (self.regroup, 2),
+            (self.absent, 1),
+            (self.policy, 1),
             (self.wait, 2),
         )
         names = [move for move, weight in moves for _ in range(weight)]
-        observations, topic = self.random.choice(names)()
+        if self.coming and self.random.random() < 0.5:
+            observations, topic = self.coming.pop(0)
+        else:
+            observations, topic = self.random.choice(names)()
         return [self.take(observations, topic), *self.finish_work()]
 
     def take(self, observations: list[Json], topic: str) -> Decision:
         """Folds one record; notes the commands that came of it."""
+        for item in observations:
+            row = self.core.state.pods.get(item.get("uid", ""))
+            if item.get("node") and place_of(row) != item["node"]:
+                self.excused[item["node"]] = None  # bound by somebody else, or behind our back
         self.said.extend(item for item in observations if item["kind"].endswith("Observed"))
         del self.said[:-40]
         advance = self.random.choice((1_000, 1_000_000, 20_000_000))
@@ -79,12 +105,11 @@ class Walk:
 
     def new_pod(self, **fields: Any) -> Json:
         self.born += 1
-        spec: Json = {"priority": self.random.choice((0, 0, 5))}
-        cpu = self.random.choice((100, 900, 2_000))
-        spec["requests"] = {"cpu": cpu, "memory": self.random.choice((1, 8)) * GIB}
-        if self.random.random() < 0.2:
+        spec: Json = {"priority": self.random.choice((0, 0, 0, 5))}
+        spec["requests"] = {"cpu": self.random.choice((700, 700, 1_900)), "memory": GIB}
+        if self.random.random() < 0.1:
             spec["requests"]["nvidia.com/gpu"] = self.random.randint(1, 2)
-        if self.random.random() < 0.15:
+        if self.random.random() < 0.1:
             spec["node_selector"] = {"zone": self.random.choice("ab")}
         fields["spec"] = {**spec, **fields.get("spec", {})}
         created = START_US + self.born // 3
@@ -94,7 +119,7 @@ class Walk:
 
     def add_pod(self) -> tuple[list[Json], str]:
         gates = ("wait",) if self.random.random() < 0.1 else ()
-        return [self.new_pod(gates=gates) for _ in range(self.random.randint(1, 4))], "pods"
+        return [self.new_pod(gates=gates) for _ in range(self.random.randint(1, 3))], "pods"
 
     def add_gang(self) -> tuple[list[Json], str]:
         name = f"g{self.random.randint(0, 5)}"
@@ -112,7 +137,7 @@ class Walk:
             fields["annotations"] = {
                 "gang.scheduling.koordinator.sh/groups": f'["default/g0","default/{name}"]'
             }
-        made = podgroup(name, self.random.randint(0, 4), rv=self.next_rv(), **fields)
+        made = podgroup(name, self.random.randint(0, 5), rv=self.next_rv(), **fields)
         made["uid"] = self.groups.get(name, {"uid": f"uid-{name}-{self.rv}"})["uid"]
         self.groups[name] = made
         return made
@@ -121,8 +146,8 @@ class Walk:
         name = f"g{self.random.randint(0, 5)}"
         if self.random.random() < 0.7 or name not in self.groups:
             return [self.group(name)], "podgroups"
-        resource, uid = "podgroups.scheduling.sigs.k8s.io", self.groups.pop(name)["uid"]
-        return [gone(resource, name, rv=self.next_rv(), uid=uid)], "podgroups"
+        uid = self.groups.pop(name)["uid"]
+        return [gone(PODGROUPS, name, rv=self.next_rv(), uid=uid)], "podgroups"
 
     def some_pod(self) -> Json | None:
         return self.pods[self.random.choice(sorted(self.pods))] if self.pods else None
@@ -161,16 +186,15 @@ class Walk:
 
     def foreign_pod(self) -> tuple[list[Json], str]:
         name = f"n{self.random.randint(0, 5)}"
-        self.excused[name] = None
         return [self.new_pod(node=name, spec={"scheduler_name": "other"})], "pods"
 
     def change_node(self) -> tuple[list[Json], str]:
-        name = f"n{self.random.randint(0, 5)}"
+        name = f"n{self.random.randint(0, 3)}"
         old = self.nodes.get(name)
         fields: Json = {"labels": {"zone": self.random.choice("ab")}}
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.1:
             fields["taints"] = ({"key": "k", "effect": "NoSchedule"},)
-        cpu, gpus = self.random.choice((2_000, 4_000, 8_000)), self.random.choice((0, 2, 4))
+        cpu, gpus = self.random.choice((3_000, 5_000, 9_000)), self.random.choice((0, 2, 4))
         made = node(name, cpu, rv=self.next_rv(), gpus=gpus, **fields)
         if old is None:
             made["uid"] = f"uid-{name}-{self.rv}"
@@ -181,7 +205,7 @@ class Walk:
         return [made], "nodes"
 
     def lose_node(self) -> tuple[list[Json], str]:
-        if not self.nodes:
+        if not self.nodes or self.random.random() < 0.5:
             return [], "nodes"
         name = self.random.choice(sorted(self.nodes))
         uid = self.nodes.pop(name)["uid"]
@@ -208,8 +232,6 @@ class Walk:
         if outcome == "Applied" and command["kind"] == "BindPod" and not found.get("node"):
             bound = {**found, "rv": self.next_rv(), "node": command["node"], "phase": "Running"}
             self.pods[command["uid"]] = bound
-            if command_id not in self.core.state.commands:  # given up already: a late bind
-                self.excused[command["node"]] = None
             said = self.random.choice(([bound, *said], [*said, bound], [bound], said))
         return said, "results"
 
@@ -230,27 +252,40 @@ class Walk:
         return [request], "admin"
 
     def relist(self) -> tuple[list[Json], str]:
-        """All pods are listed, in one record; the list says some of them in few words."""
-        rv, epoch = self.next_rv(), f"epoch-{self.rv}"
-        cold = self.random.random() < 0.5
-        start = {
-            "kind": "SyncStarted",
-            "resource": "pods",
-            "producer": "walk",
-            "epoch": epoch,
-            "list_rv": rv,
-            "cold": cold,
-        }
-        said: list[Json] = [start]
-        for uid in sorted(self.pods):
-            found = self.pods[uid]
-            if self.random.random() < 0.5:
-                said.append({**found, "epoch": epoch})
+        """A resource is listed: in one record or in several, whole or in few words, or after a reset."""
+        resource = self.random.choice(("pods", "pods", "nodes", PODGROUPS))
+        topic = RESOURCES[resource]
+        objects = {"pods": self.pods, "nodes": self.nodes}.get(resource, self.groups)
+        reset, cold = self.random.random() < 0.1, self.random.random() < 0.6
+        rv = max(self.rv - 30, 0) if reset else self.next_rv()
+        self.epochs += 1
+        named = {"resource": resource, "epoch": f"epoch-{self.epochs}"}
+        start = {"kind": "SyncStarted", "producer": "walk", "list_rv": rv, "cold": cold or reset}
+        said: list[Json] = [{**named, **start}]
+        for key in sorted(objects):
+            found = objects[key]
+            if start["cold"] or self.random.random() < 0.5:
+                said.append({**found, "epoch": named["epoch"]})
             else:
-                still = {"kind": "StillThere", "resource": "pods", "epoch": epoch}
-                said.append({**still, "uid": uid, "rv": found["rv"]})
-        said.append({"kind": "SyncFinished", "resource": "pods", "epoch": epoch, "list_rv": rv})
-        return said, "pods"
+                said.append({**named, "kind": "StillThere", "uid": found["uid"], "rv": found["rv"]})
+        said.append({**named, "kind": "SyncFinished", "list_rv": rv})
+        if self.random.random() < 0.5:
+            return said, topic
+        pieces = self.random.randint(1, 4)
+        size = len(said) // pieces + 1
+        self.coming += [(said[first : first + size], topic) for first in range(0, len(said), size)]
+        return self.coming.pop(0)
+
+    def absent(self) -> tuple[list[Json], str]:
+        """The PodGroups' kind is gone, and all of them with it."""
+        if self.random.random() < 0.8:
+            return [], "podgroups"
+        self.groups = {}
+        return [absent(PODGROUPS)], "podgroups"
+
+    def policy(self) -> tuple[list[Json], str]:
+        change = {"cycle": {"placementsMax": self.random.randint(1, 6)}}
+        return [{"kind": "PolicyChanged", "id": f"policy-{self.rv}", "spec": change}], "admin"
 
     def wait(self) -> tuple[list[Json], str]:
         return [], "admin"

@@ -1,11 +1,17 @@
 """Random walks: whatever is said in whatever order, what must always hold holds after every record."""
 
+import copy
+
 import pytest
+from msgspec.structs import replace
 
 from state import invariants, snapshot
 from state.machine import apply, decide
 from state.model.decision import Decision
-from state.model.state import State
+from state.model.rows import Pod
+from state.model.scores import MAY
+from state.model.state import State, place_of
+from state.rules.filters import node_reason
 from streams.translate import to_decision
 from tests.builders import Json
 from tests.walk import Walk
@@ -43,6 +49,46 @@ class AuditedWalk(Walk):
         pod = self.core.state.pods[uid]
         return bool(pod.node or pod.assumed)
 
+    def _check_that_nobody_is_forgotten(self) -> None:
+        """A cycle that looked at every waiting pod anew would place none: every refusal is still true."""
+        state = self.core.state
+        for pod in [state.pods[uid] for uid in sorted(state.waiting)]:
+            gang = state.gangs.get(state.gang_key(pod))
+            alone = gang is None or (gang.satisfied and gang.source)
+            if alone and not pod.gates and pod.backoff_us <= state.timestamp_us:
+                assert not self._nodes_for(pod), f"pod {pod.name} waits though there is room"
+        fork = snapshot.decode(snapshot.encode(state))
+        for uid in sorted(fork.waiting):
+            fork.put("pods", uid, replace(fork.pods[uid], parked=False))
+        tick = copy.copy(self.core.journal).record(advance_us=0)
+        missed = [item for item in decide(fork, tick).commands if item.kind == "BindPod"]
+        for bind in missed:
+            gang = fork.gangs.get(fork.gang_key(fork.pods[bind.uid]))
+            # A partner placed later in the same cycle counts only once it is bound.
+            assert gang is not None, f"pod {bind.name} was forgotten"
+            assert gang.groups, f"gang {gang.name} was forgotten"
+
+    def _nodes_for(self, pod: Pod) -> list[str]:
+        """Nodes on which the pod could go, by rows alone."""
+        state = self.core.state
+        podclass = state.class_of(pod)
+        return [
+            name
+            for name, row in sorted(state.nodes.items())
+            if MAY == node_reason(podclass, row)
+            and (not podclass.cards or state.columns.cards_free[row.ord] >= podclass.cards)
+            and all(
+                self._used(name, resource) + amount <= row.allocatable.get(resource, 0)
+                for resource, amount in podclass.requests
+            )
+        ]
+
+    def _used(self, name: str, resource: str) -> int:
+        """What bound and assumed pods that have not finished ask for on the node."""
+        state = self.core.state
+        there = [pod for pod in state.pods.values() if name == place_of(pod)]
+        return sum(dict(state.class_of(pod).requests).get(resource, 0) for pod in there)
+
     def _check(self, decision: Decision) -> None:
         state = self.core.state
         invariants.check(state)
@@ -58,6 +104,8 @@ class AuditedWalk(Walk):
                 assert sum(map(self._holds, members)) >= gang.min_member, (
                     f"gang {gang.name} is placed in part"
                 )
+        if decision.sequence % 3 == 0 and state.synced() and not decision.work_left:
+            self._check_that_nobody_is_forgotten()
         columns = state.columns
         for name in sorted(state.nodes):
             node_ord = state.nodes[name].ord
