@@ -113,7 +113,7 @@ def build_app(
 @contextmanager
 def table_event(app: faust.App, record: LogRecord, domain: int = 0) -> Iterator[None]:
     """Within it Faust's tables can be written: they only take writes that belong to an event."""
-    prefix = app.conf.id[: app.conf.id.rindex(".") + 1]
+    prefix = app.conf.id[: app.conf.id.rfind(".") + 1]
     tp = TP(prefix + record.topic, domain)
     message = ConsumerMessage(
         tp.topic,

@@ -68,8 +68,12 @@ _complaints: dict[str, str] = {}
 
 
 @contextmanager
-def _translated(address: LogAddress, what: str, client: Any = None) -> Iterator[None]:
+def _translated(
+    address: LogAddress, what: str, client: Any = None, *, known: bool = False
+) -> Iterator[None]:
     """Kafka's exceptions as ours; `what` names the object.
+
+    `known`: the topic has been there, so a broker that does not know it has only just started.
 
     A failed request says only that it got no answer; why stands in what `client` complained of
     before, which it tells when it is polled.
@@ -80,7 +84,7 @@ def _translated(address: LogAddress, what: str, client: Any = None) -> Iterator[
         cause = error.args[0]
         code = cause.code() if isinstance(cause, KafkaError) else None
         detail = cause.str() if isinstance(cause, KafkaError) else str(cause)
-        if code in _MISSING:
+        if code in _MISSING and not known:
             raise LockstepError(
                 f"no topic {what} at {address.place}; `lockstep topics create` makes it"
             ) from error
@@ -127,6 +131,7 @@ class KafkaReader:
         self._lock = threading.RLock()
         self._assigned: str | None = None
         self._next = 0
+        self._known: set[str] = set()  # topics that have answered
         self._high = 0  # end of the assigned topic when last asked
         with _translated(address, "client settings"):
             self._consumer = Consumer(
@@ -148,8 +153,8 @@ class KafkaReader:
     def _watermarks(self, topic: str) -> tuple[int, int]:
         name = self._name(topic)
         started = time.monotonic()
-        deadline = started + self._settings.timeout_s
-        with self._lock, _translated(self._address, name, self._consumer):
+        known = topic in self._known
+        with self._lock, _translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
@@ -158,14 +163,16 @@ class KafkaReader:
                 except KafkaException as error:
                     code, now = error.args[0].code(), time.monotonic()
                     # While a partition moves or was just made, its leader is not known everywhere.
-                    if (code in _MOVING and now < deadline) or (
-                        code in _MISSING and now < started + _SPREADING_S
+                    patience_s = self._settings.timeout_s if known else _SPREADING_S
+                    if (code in _MOVING and now < started + self._settings.timeout_s) or (
+                        code in _MISSING and now < started + patience_s
                     ):
                         time.sleep(_RETRY_S)
                         continue
                     self._unassign()  # what is fetched would go astray in the poll for the reason
                     raise
                 else:
+                    self._known.add(topic)
                     return int(low), int(high)
 
     def _name(self, topic: str) -> str:
@@ -229,7 +236,7 @@ class KafkaReader:
         return -1 if position.offset == OFFSET_INVALID else int(position.offset)
 
     def _take(self, topic: str, offset: int, limit: int, timeout_s: float) -> list[LogRecord]:
-        with _translated(self._address, self._name(topic)):
+        with _translated(self._address, self._name(topic), known=True):
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return []
@@ -256,7 +263,7 @@ class KafkaReader:
             raise Fatal(
                 f"kafka {self._address.place}: {self._name(topic)} has no offset {self._next}"
             )
-        with _translated(self._address, self._name(topic)):
+        with _translated(self._address, self._name(topic), known=True):
             raise KafkaException(error)
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 port
@@ -369,7 +376,9 @@ class KafkaWriter:
         for index in range(count):
             error = reports[index][0]
             if error is not None:
-                with _translated(self._address, f"append, record {index + 1} of {count}"):
+                with _translated(
+                    self._address, f"append, record {index + 1} of {count}", known=True
+                ):
                     raise KafkaException(error)
 
     def _abandon(self, producer: Producer) -> None:

@@ -41,7 +41,7 @@ class TablesRole:
         """Declares the tables on the feed's App, before it runs."""
         self._tables = {
             name: feed.app.Table(
-                f"{feed.app.conf.id}-{name}",
+                name,
                 key_type=bytes,
                 value_type=bytes,
                 partitions=feed.app.conf.topic_partitions,
