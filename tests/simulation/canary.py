@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from schemas.observations import CommandEnded
+from msgspec.structs import replace
+
+import schemas.observations
 from state import machine
 from state.cycle import Cycle
 from state.model.facts import forget_facts
-from state.model.seen import GoneSeen, PodGroupSeen
+from state.model.seen import CommandEnded, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
 from streams.chain import Chain, read_header
@@ -37,18 +39,22 @@ class Canary:
 
 
 def double_release() -> AbstractContextManager[Any]:
-    """Whoever leaves a node gives its room back twice."""
-    charge = State._charge
+    """The end of a bind that failed gives room back twice: its own, and that of another open one."""
+    fold = machine._TRANSITIONS[CommandEnded]
 
-    def planted(self: State, node_name: str, pod: Any, sign: int) -> None:
-        charge(self, node_name, pod, sign)
-        node = self.nodes.get(node_name)
-        if sign < 0 and node is not None:
-            for name, amount in self.class_of(pod).requests:
-                self.columns.used[self.columns.axis(name), node.ord] -= amount
-            self.columns.touch(node.ord)
+    def planted(trial: Trial, seen: CommandEnded) -> None:
+        command = trial.state.commands.get(seen.command_id)
+        fold(trial, seen)
+        if command is None or seen.outcome == "Applied":
+            return
+        for uid in sorted(trial.state.pods):
+            pod = trial.state.pods[uid]
+            if pod.assumed == command.node:
+                trial.put("pods", uid, replace(pod, assumed="", allocations=()))
+                trial.wake = True
+                return
 
-    return patch.object(State, "_charge", planted)
+    return patch.dict(machine._TRANSITIONS, {CommandEnded: planted})
 
 
 def lost_delete() -> AbstractContextManager[Any]:
@@ -166,24 +172,33 @@ def hopeful_sink() -> AbstractContextManager[Any]:
 
     def planted(command: Any, answer: Any) -> Any:
         if answer.status == 0:
-            return CommandEnded(command_id=command.id, outcome="Applied")
+            return schemas.observations.CommandEnded(command_id=command.id, outcome="Applied")
         return judge(command, answer)
 
     return patch("streams.sink.sink.judge", planted)
 
 
 def forgetful_sink() -> AbstractContextManager[Any]:
-    """A sink that starts from a checkpoint does not take over what is open there."""
-    return patch.object(Sink, "restore", lambda _self, _commands: None)
+    """A sink that begins to act does not take over what is open."""
+    activate = Sink.activate
+
+    def planted(self: Sink) -> None:
+        self._open.clear()
+        self._ready.clear()
+        activate(self)
+
+    return patch.object(Sink, "activate", planted)
 
 
 CANARIES: dict[str, Canary] = {
     "double release": Canary(double_release, ("over-capacity",)),
-    "lost delete": Canary(lost_delete, ("untrue",)),
+    "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion")),
     "half a gang": Canary(half_gang, ("gang-partly-bound",)),
     "an unordered set": Canary(unordered_set, ("digest-differs",)),
     "a clock that is read": Canary(clock_read, ("digest-differs",)),
-    "acceptance by sequence alone": Canary(by_sequence_alone, ("decision-of-a-stale-record",)),
+    "acceptance by sequence alone": Canary(
+        by_sequence_alone, ("decision-of-a-stale-record", "stale-command")
+    ),
     "old news unbinds": Canary(old_news_unbinds, ("unbound",)),
     "placing before sync": Canary(before_sync, ("placed-before-sync",)),
     "a fold that minds the order": Canary(reordered_group, ("not-placed",)),

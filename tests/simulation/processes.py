@@ -192,20 +192,19 @@ class DeciderProcess(Process):
 class LoopProcess(Process):
     """A process whose work is coroutines on its own virtual loop."""
 
-    def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name)
-        self.loop = VirtualLoop(world.clock)
-        self.main: asyncio.Task[None] | None = None
+    loop: VirtualLoop
+    main: asyncio.Task[None]
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin; the first turn runs it."""
+        self.loop = VirtualLoop(self.world.clock)
         self.main = self.loop.create_task(work)
 
     def turn(self) -> None:
         """A few turns of the loop; raises what the work raised."""
         for _ in range(self.dice.randint(1, 6)):
             self.loop.turn()
-        if self.main is not None and self.main.done():
+        if self.main.done():
             self.main.result()
 
     def die(self) -> None:
