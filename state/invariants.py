@@ -106,14 +106,12 @@ def _check_groups(state: State) -> None:
 def _check_commands(state: State) -> None:
     for command_id, command in sorted(state.commands.items()):
         assert command_id in state.commands_of[command.uid], f"commands_of lacks {command_id}"
+        pod = state.pods.get(command.uid)
+        assert pod is None or pod.command == command_id, (
+            f"pod {command.uid} does not know its open command {command_id}"
+        )
     assert sum(map(len, state.commands_of.values())) == len(state.commands)
     for uid, pod in sorted(state.pods.items()):
-        if pod.command:
-            command = state.commands.get(pod.command)
-            assert command is not None, f"pod {uid} points at command {pod.command}"
-            assert command.uid == uid, f"command {pod.command} is another pod's"
-    binding: dict[str, str] = {}
-    for command_id, command in sorted(state.commands.items()):
-        if command.uid in state.pods:
-            assert command.uid not in binding, f"pod {command.uid} has two open commands"
-            binding[command.uid] = command_id
+        assert not pod.command or pod.command in state.commands, (
+            f"pod {uid} points at command {pod.command}, which is not open"
+        )

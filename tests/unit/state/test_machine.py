@@ -18,9 +18,11 @@ from tests.walk import Walk
 
 
 def walked(seed: int = 7, steps: int = 60) -> Core:
-    """A core with some history."""
+    """A core with some history, and its gate open."""
     walk = Walk(seed)
     for _ in range(steps):
+        walk.step()
+    while not walk.core.state.synced():
         walk.step()
     return walk.core
 
