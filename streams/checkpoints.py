@@ -205,12 +205,17 @@ class Checkpointer:
             state_bytes = encode_state(state)
             self._taken = _manifest_fields(state, journal_offset), state_bytes
 
+    def waits_for(self, sequence: int) -> bool:
+        """State was taken at `sequence` and is written when its decision has been read back."""
+        return self._taken is not None and self._taken[0]["sequence"] == sequence
+
     def on_accepted(self, sequence: int, decision_offset: int) -> bool:
         """After a decision was read back at `decision_offset`: writes what was taken at `sequence`.
         True if it did.
         """
-        if self._taken is None or self._taken[0]["sequence"] != sequence:
+        if not self.waits_for(sequence):
             return False
+        assert self._taken is not None
         fields, state_bytes = self._taken
         self._taken = None
         fields["decisions_offset"] = decision_offset + 1

@@ -278,6 +278,8 @@ class DeciderRole:
 
     async def _checkpoint(self) -> None:
         decisions = self.decider.decisions
+        if not self._checkpointer.waits_for(decisions.sequence):
+            return
         written = await asyncio.to_thread(
             self._checkpointer.on_accepted, decisions.sequence, self.decider.accepted_offset
         )
