@@ -40,11 +40,11 @@ TABLE_OPTIONS: Final = {
 def build_app(
     role: str,
     url: str,
-    settings: LogSettings,
-    datadir: Path,
     topics: Sequence[str],
     on_message: OnMessage,
     *,
+    settings: LogSettings,
+    datadir: Path,
     domain: int = 0,
     domains: int = 1,
 ) -> faust.App:
@@ -59,7 +59,34 @@ def build_app(
         raise LockstepError(f"log address {url}: there is no Faust transport for a memory log")
     app_id = f"{address.prefix}{role}" + (f"-{domain}" if domain else "")
     datadir.mkdir(parents=True, exist_ok=True)
-    app = faust.App(
+    app = _app(app_id, address, settings, datadir, domains)
+    channel = app.topic(
+        *(address.prefix + topic for topic in topics),
+        acks=False,
+        key_serializer="raw",
+        key_type=bytes,
+        value_serializer="raw",
+        value_type=bytes,
+    )
+
+    async def deliver(stream: Any) -> None:
+        async for event in stream.events():
+            message = event.message
+            if message.partition == domain:
+                topic = message.topic.removeprefix(address.prefix)
+                timestamp_ms = int(message.timestamp * 1000)
+                await on_message(
+                    LogRecord(topic, message.offset, timestamp_ms, message.key, message.value)
+                )
+
+    app.agent(channel, name=f"{app_id}.deliver", concurrency=1)(deliver)
+    return app
+
+
+def _app(
+    app_id: str, address: LogAddress, settings: LogSettings, datadir: Path, domains: int
+) -> faust.App:
+    return faust.App(
         app_id,
         autodiscover=False,
         broker=_broker(address),
@@ -82,32 +109,6 @@ def build_app(
         web_enabled=False,
         **_credentials(settings),
     )
-    prefix = address.prefix
-    channel = app.topic(
-        *(prefix + topic for topic in topics),
-        acks=False,
-        key_serializer="raw",
-        key_type=bytes,
-        value_serializer="raw",
-        value_type=bytes,
-    )
-
-    async def deliver(stream: Any) -> None:
-        async for event in stream.events():
-            message = event.message
-            if message.partition == domain:
-                await on_message(
-                    LogRecord(
-                        message.topic.removeprefix(prefix),
-                        message.offset,
-                        int(message.timestamp * 1000),
-                        message.key,
-                        message.value,
-                    )
-                )
-
-    app.agent(channel, name=f"{app_id}.deliver", concurrency=1)(deliver)
-    return app
 
 
 @contextmanager

@@ -90,10 +90,10 @@ class Feed:
             self.app = build_app(
                 role,
                 url,
-                self._settings,
-                datadir,
                 tuple(topics),
                 self.hint,
+                settings=self._settings,
+                datadir=datadir,
                 domain=domain,
                 domains=domains,
             )

@@ -23,7 +23,7 @@ from faust.transport.producer import Producer as FaustProducer
 from faust.types import TP, ConsumerMessage, RecordMetadata
 from yarl import URL
 
-from streams.embedded.log import Row, Store, acquire, release
+from streams.embedded.store import Row, Store, acquire, release
 
 #: Rows taken from one partition in one turn.
 FETCH_ROWS: Final = 500

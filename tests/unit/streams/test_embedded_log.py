@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import Fatal, LockstepError, Unavailable
-from streams.embedded import log as embedded
-from streams.embedded.log import Store, acquire, release
+from streams.embedded import store as embedded
+from streams.embedded.store import Store, acquire, release
 from streams.log import open_reader, open_writer
 
 #: Appends numbers in bursts to two topics until it is killed; prints what is durable.
