@@ -12,6 +12,7 @@ from state.cycle import Cycle
 from state.digest import seal
 from state.model.decision import Decision, DiagnosisChanged, Head, Tail
 from state.model.diagnoses import Code
+from state.model.limits import LIST_PATIENCE_US
 from state.model.rows import TABLES, Position
 from state.model.seen import (
     CommandEnded,
@@ -108,6 +109,7 @@ def _fold(state: State, record: Record) -> Trial:
         trial.put("positions", topic, Position(offset=offset))
     for seen in record.observations:
         _TRANSITIONS[type(seen)](trial, seen)
+    sync.ask_again(trial)
     if state.policy is not None:
         Cycle(trial).run()
     trial.close()
@@ -178,6 +180,7 @@ def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChanged) -> Non
 def _next_deadline(state: State, now_us: int) -> int:
     """The earliest moment at which something is due without any news; 0: none."""
     due = [state.pods[uid].backoff_us for uid in state.backing_off]
+    due += [entry.asked_us + LIST_PATIENCE_US for entry in state.lists.values() if entry.asked_us]
     return min((moment for moment in due if moment > now_us), default=0)
 
 

@@ -22,6 +22,8 @@ BACKOFF_DOUBLINGS_MAX: Final = 16
 
 #: Finished lists remembered a resource, so that a repeated `SyncStarted` doesn't open one again.
 EPOCHS_KEPT: Final = 16
+#: So long a list that everything waits for may take, before the others are asked to list: its informer may be gone.
+LIST_PATIENCE_US: Final = 120_000_000
 
 #: Kubernetes resource (`plural.group`) -> (table, API group or source of its rows, intake topic). Nothing is placed
 #: before each has been listed. A test holds that the topics are those of `schemas.topics`.

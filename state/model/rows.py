@@ -148,8 +148,12 @@ class Sync(Struct, frozen=True, omit_defaults=True):
 
 
 class OpenList(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A list under way. `reset`: its version is below the highest known, so its objects win (history reset)."""
+    """A list under way. `reset`: its version is below the highest known, so its objects win (history reset).
 
+    `asked_us`: since when everything waits for it, or when the informers were last asked to list; 0: nothing waits.
+    """
+
+    asked_us: int = 0
     cold: bool
     list_rv: int
     producer: str

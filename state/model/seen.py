@@ -224,13 +224,7 @@ class MessageRejected(Struct, forbid_unknown_fields=True, frozen=True, tag_field
 
 #: What says that an object is there.
 ObjectSeen = (
-    PodSeen
-    | NodeSeen
-    | PodGroupSeen
-    | QuotaSeen
-    | DeviceSeen
-    | NamespaceSeen
-    | PriorityClassSeen
+    PodSeen | NodeSeen | PodGroupSeen | QuotaSeen | DeviceSeen | NamespaceSeen | PriorityClassSeen
 )
 Seen = (
     ObjectSeen

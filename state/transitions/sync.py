@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from state.model.facts import remove_object, remove_pod
-from state.model.limits import EPOCHS_KEPT, RESOURCES
+from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
 from state.model.lists import bury, overrules
 from state.model.rows import Named, OpenList, Sync
 from state.model.seen import KindAbsent, MessageRejected, StillThere, SyncFinished, SyncStarted
@@ -23,17 +23,19 @@ def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
         or seen.epoch in known.epochs
     ):
         return
+    reset = seen.list_rv < known.list_rv
     listing = OpenList(
+        asked_us=trial.now_us if seen.cold or reset else 0,
         cold=seen.cold,
         list_rv=seen.list_rv,
         producer=seen.producer,
         resource=seen.resource,
         sequence=trial.sequence,
-        reset=seen.list_rv < known.list_rv,
+        reset=reset,
         whole=seen.whole or seen.cold,
     )
     trial.put("lists", seen.epoch, listing)
-    if listing.reset:
+    if reset:
         _doubt(trial, seen.resource)
 
 
@@ -85,9 +87,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
     trial.put(
         "syncs",
         seen.resource,
-        replace(
-            old, absent=False, doubted=doubted, epochs=epochs, list_rv=list_rv, synced=True
-        ),
+        replace(old, absent=False, doubted=doubted, epochs=epochs, list_rv=list_rv, synced=True),
     )
     trial.wake = True
 
@@ -120,6 +120,16 @@ def _doubt(trial: Trial, resource: str) -> None:
     sync = trial.state.syncs.get(resource, Sync())
     trial.put("syncs", resource, replace(sync, doubted=trial.sequence))
     ask_resync(trial, resource)
+
+
+def ask_again(trial: Trial) -> None:
+    """Asks for lists anew where one that everything waits for does not finish: who began it may be gone."""
+    lists = trial.state.lists
+    for epoch in sorted(lists):
+        listing = lists[epoch]
+        if 0 < listing.asked_us <= trial.now_us - LIST_PATIENCE_US:
+            trial.put("lists", epoch, replace(listing, asked_us=trial.now_us))
+            ask_resync(trial, listing.resource)
 
 
 def ask_resync(trial: Trial, resource: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from schemas.topics import RESOURCES
 from state import invariants
+from state.model.limits import LIST_PATIENCE_US
 from state.model.limits import RESOURCES as CORE_RESOURCES
 from tests.builders import Core, Json, absent, ended, gone, node, pod, podgroup
 
@@ -289,3 +290,17 @@ def test_a_list_of_one_api_group_leaves_the_other_alone() -> None:
     resource = "podgroups.scheduling.x-k8s.io"
     core.see(started("e", 10, resource), finished("e", 10, resource), topic="podgroups")
     assert ["s"] == [row.name for row in core.state.podgroups.values()]
+
+
+def test_a_cold_list_that_does_not_finish_makes_others_list() -> None:
+    """Its informer may be gone: the others are asked again and again, and their list opens the gate."""
+    core = Core()
+    core.see(node("n"), started("dead", 100, cold=True), pod("p", rv=101))
+    due = core.decisions[-1].next_deadline_us
+    assert core.state.timestamp_us + LIST_PATIENCE_US == due
+    assert () == core.see(advance_us=LIST_PATIENCE_US - 1).requests
+    decision = core.see(advance_us=1)
+    assert (RESYNC, {}) == (decision.requests, core.binds())
+    assert RESYNC == core.see(advance_us=LIST_PATIENCE_US).requests
+    decision = core.see(*listed("alive", 90, pod("p", rv=90)))
+    assert ({"p": "n"}, 0) == (core.binds(), decision.next_deadline_us)
