@@ -38,7 +38,7 @@ ROUNDS = 500
 TWINS_MAX = 3
 #: Rest: nothing was appended and nothing happened for so long; longer than any back-off.
 QUIET_US = 25_000_000
-REST_US_MAX = 400_000_000
+REST_US_MAX = 900_000_000
 POLICY = {
     "backoff": {"initial": 1_000_000, "max": 4_000_000},
     "evictions": {"budgetDeadline": 8_000_000},
@@ -201,15 +201,20 @@ class Simulation:
         before: tuple[int, ...] = ()
         while self.clock.now_us - quiet_since_us < QUIET_US:
             self._take_turns()
-            self.clock.advance(100_000)
+            self.clock.advance(250_000)
             self._audit()
             now = len(self.chain.records), len(self.server.history), len(self.chain.decisions)
-            asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
-            if now != before or asleep:
+            waiting = self._is_waiting()
+            if now != before or waiting:
                 before, quiet_since_us = now, self.clock.now_us
             if self.clock.now_us - begun_us > REST_US_MAX:
                 detail = f"still busy {REST_US_MAX // 1_000_000} s after the last fault"
                 raise Violation("no-rest", len(self.chain.records), "", detail)
+
+    def _is_waiting(self) -> bool:
+        """Whether something will still happen by itself: a sleeper wakes, or a deadline comes."""
+        asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
+        return asleep or bool(self.chain.decisions and self.chain.decisions[-1]["next_deadline_us"])
 
     def _next_epoch(self, _bytes: int) -> str:
         self._epochs += 1
