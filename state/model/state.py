@@ -137,7 +137,8 @@ class State:
 
     def open_command_of(self, uid: str) -> str:
         """Id of the pod's open command, or empty. There is at most one."""
-        return min(self.commands_of.get(uid, ()), default="")
+        known = self.commands_of.get(uid)
+        return min(known) if known else ""
 
     def wake(self) -> bool:
         """Parked pods must be tried in the next cycle."""
