@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from state.model.columns import Ints
 from state.model.limits import SCALAR_TOUCHES_MAX, SCORE_BLOCK
 from state.model.scores import MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
@@ -33,14 +34,14 @@ def refresh(state: State, scores: ClassScores) -> None:
     if respecified is None or scores.spec_at < 0:
         _judge_all(state, scores)
     else:
-        for node_ord in dict.fromkeys(respecified):
+        for node_ord in dict.fromkeys(respecified.tolist()):
             _judge_one(state, scores, node_ord)
     scores.spec_at = columns.respecified.end
     touched = columns.touched.since(scores.touch_at)
     if touched is None or scores.touch_at < 0 or len(touched) > columns.capacity:
         _score_all(state, scores)
     elif len(touched) <= SCALAR_TOUCHES_MAX:
-        for node_ord in dict.fromkeys(touched):
+        for node_ord in dict.fromkeys(touched.tolist()):
             _score_one(state, scores, node_ord)
     else:
         _score_some(state, scores, touched)
@@ -94,7 +95,8 @@ def _judge_one(state: State, scores: ClassScores, node_ord: int) -> None:
 
 
 def _score_all(state: State, scores: ClassScores) -> None:
-    scores.score[:] = score_nodes(state.columns, scores, slice(None))
+    everything = np.arange(scores.capacity, dtype=np.int64)
+    scores.score[:] = score_nodes(state.columns, scores, everything)
     scores.best[:] = scores.score.reshape(-1, SCORE_BLOCK).max(axis=1)
 
 
@@ -104,9 +106,12 @@ def _score_one(state: State, scores: ClassScores, node_ord: int) -> None:
     scores.best[block] = scores.score[block * SCORE_BLOCK : (block + 1) * SCORE_BLOCK].max()
 
 
-def _score_some(state: State, scores: ClassScores, touched: list[int]) -> None:
-    once = list(dict.fromkeys(touched))
-    ords = np.array(once, dtype=np.int64)
-    scores.score[ords] = score_nodes(state.columns, scores, ords)
-    blocks = list(dict.fromkeys([node_ord // SCORE_BLOCK for node_ord in once]))
-    scores.best[blocks] = scores.score.reshape(-1, SCORE_BLOCK)[blocks].max(axis=1)
+def _score_some(state: State, scores: ClassScores, touched: Ints) -> None:
+    """Scores `touched` (a node may stand there twice), then the maxima of their blocks, or of all when that is less."""
+    scores.score[touched] = score_nodes(state.columns, scores, touched)
+    by_block = scores.score.reshape(-1, SCORE_BLOCK)
+    if len(touched) >= len(by_block):
+        by_block.max(axis=1, out=scores.best)
+        return
+    blocks = np.unique(touched // SCORE_BLOCK)
+    scores.best[blocks] = by_block[blocks].max(axis=1)

@@ -12,7 +12,8 @@ import msgspec
 
 from schemas.errors import InvalidMessage
 from state.model.decision import Decision, whole_decoder
-from state.model.seen import Record, RecordBody
+from state.model.podclass import check_pod
+from state.model.seen import PodSeen, Record, RecordBody
 from state.model.state import State
 from state.snapshot import decode
 
@@ -25,6 +26,9 @@ def to_record(data: bytes) -> Record:
     """A journal record from its bytes. Raises `InvalidMessage` if they are none."""
     try:
         body = _record_decoder.decode(data)
+        for seen in body.observations:
+            if type(seen) is PodSeen:
+                check_pod(seen)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise InvalidMessage("NotARecord", str(error)) from error
     return Record(

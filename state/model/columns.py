@@ -19,27 +19,30 @@ UNCOUNTED_CARDS = 1 << 40
 class TouchLog:
     """Ordinals in the order in which they changed; readers remember a position and ask for what came since."""
 
-    __slots__ = ("base", "entries")
+    __slots__ = ("_count", "_entries", "base")
 
     def __init__(self) -> None:
-        self.entries: list[int] = []
+        self._entries: Ints = np.zeros(2 * TOUCH_LOG_MAX, dtype=np.int64)
+        self._count = 0
         self.base = 0
 
     @property
     def end(self) -> int:
         """The position after the newest entry."""
-        return self.base + len(self.entries)
+        return self.base + self._count
 
     def append(self, node_ord: int) -> None:
         """One more change."""
-        self.entries.append(node_ord)
-        if len(self.entries) > 2 * TOUCH_LOG_MAX:
-            del self.entries[:TOUCH_LOG_MAX]
+        if self._count == len(self._entries):
+            self._entries[:TOUCH_LOG_MAX] = self._entries[TOUCH_LOG_MAX:]
+            self._count -= TOUCH_LOG_MAX
             self.base += TOUCH_LOG_MAX
+        self._entries[self._count] = node_ord
+        self._count += 1
 
-    def since(self, position: int) -> list[int] | None:
-        """The changes after `position`; None: forgotten, look at everything."""
-        return None if position < self.base else self.entries[position - self.base :]
+    def since(self, position: int) -> Ints | None:
+        """The changes after `position`, as a view; None: forgotten, look at everything."""
+        return None if position < self.base else self._entries[position - self.base : self._count]
 
 
 class Columns:

@@ -60,12 +60,11 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     held = place_of(old)
     if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
-    key = state.gang_key(new)
-    if old is None or state.gang_key(old) != key:
-        refresh_gang(trial, key)
+    if old is None or old.labels != new.labels or old.annotations != new.annotations:
+        refresh_gang(trial, state.gang_key(new))
         if old is not None:
             refresh_gang(trial, state.gang_key(old))
-    if key and new.node and (old is None or not old.node):
+    if new.node and (old is None or not old.node):
         mark_satisfied(trial, new)
 
 

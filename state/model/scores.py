@@ -21,6 +21,7 @@ class ClassScores:
         "capacity",
         "podclass",
         "reason",
+        "request",
         "score",
         "spec_at",
         "touch_at",
@@ -29,6 +30,9 @@ class ClassScores:
     def __init__(self, podclass: PodClass, columns: Columns) -> None:
         self.podclass = podclass
         self.axes = [columns.axis(name) for name, _ in podclass.requests]
+        self.request = dict(
+            zip(self.axes, (amount for _, amount in podclass.requests), strict=True)
+        )
         self.amounts: Ints = np.array([amount for _, amount in podclass.requests], dtype=np.int64)
         self.capacity = 0  # nothing scored yet
         self.reason: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)

@@ -12,27 +12,28 @@ from state.model.scores import MAY, ClassScores
 _SCORED = (0, 1)  # axes of cpu and memory
 
 
-def score_nodes(columns: Columns, scores: ClassScores, ords: Ints | slice) -> Ints:
+def score_nodes(columns: Columns, scores: ClassScores, ords: Ints) -> Ints:
     """The score of each of `ords`."""
     podclass = scores.podclass
-    fits = scores.reason[ords] == MAY
+    fits = scores.reason.take(ords) == MAY
     if podclass.cards:
-        free = columns.cards_free[ords]
-        fits &= free >= podclass.cards
+        cards = columns.cards_free.take(ords)
+        fits &= cards >= podclass.cards
         if not podclass.by_kubelet:
-            fits &= free < UNCOUNTED_CARDS
-    total, used = columns.total, columns.used
-    request = dict(zip(scores.axes, scores.amounts.tolist(), strict=True))
-    sums = np.zeros(fits.shape, dtype=np.int64)
-    for axis, amount in request.items():
-        left = total[axis, ords] - used[axis, ords]
-        left -= amount
-        fits &= left >= 0
-        if axis in _SCORED:
-            sums += _share(left, total[axis, ords])
+            fits &= cards < UNCOUNTED_CARDS
+    sums: Ints = np.zeros(len(ords), dtype=np.int64)
+    request = scores.request
     for axis in _SCORED:
-        if axis not in request:
-            sums += _share(total[axis, ords] - used[axis, ords], total[axis, ords])
+        whole = columns.total[axis].take(ords)
+        left = whole - columns.used[axis].take(ords)
+        if axis in request:
+            left -= request[axis]
+            fits &= left >= 0
+        sums += _share(left, whole)
+    for axis, amount in request.items():
+        if axis not in _SCORED:
+            left = columns.total[axis].take(ords) - columns.used[axis].take(ords)
+            fits &= left >= amount
     sums //= len(_SCORED)
     sums[~fits] = -1
     return sums
@@ -49,7 +50,7 @@ def score_node(columns: Columns, scores: ClassScores, node_ord: int) -> int:
             return -1
     total, used = columns.total.item, columns.used.item
     shares = {}
-    for axis, amount in zip(scores.axes, scores.amounts.tolist(), strict=True):
+    for axis, amount in scores.request.items():
         left = total(axis, node_ord) - used(axis, node_ord) - amount
         if left < 0:
             return -1
@@ -63,8 +64,9 @@ def score_node(columns: Columns, scores: ClassScores, node_ord: int) -> int:
 
 
 def _share(left: Ints, whole: Ints) -> Ints:
-    part = np.maximum(left, 0)
-    part *= 100
-    part //= np.maximum(whole, 1)
-    part[whole <= 0] = 0
-    return part
+    """`left` in percent of `whole`, rounded down; 0 where either is not positive. May change `left`."""
+    np.maximum(left, 0, out=left)
+    left *= 100
+    left //= np.maximum(whole, 1)
+    left *= whole > 0
+    return left
