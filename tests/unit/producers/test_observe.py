@@ -18,7 +18,6 @@ from producers.observe import (
     observe_priorityclass,
     observe_quota,
 )
-from producers.observe.fields import OBSERVATION_BYTES_MAX
 from schemas.codec import encode
 from schemas.errors import InvalidMessage
 from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED, GANG_NAME
@@ -34,6 +33,7 @@ from schemas.observations import (
     Toleration,
 )
 from schemas.topics import RESOURCES
+from tests.unit.producers.raw_objects import RAW, metadata, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ALLOCATED = json.dumps(
@@ -45,54 +45,6 @@ ALLOCATED = json.dumps(
         ],
     }
 )
-
-
-def metadata(**more: Any) -> dict[str, Any]:
-    """Metadata as the API server fills it in."""
-    return {
-        "uid": "u1",
-        "resourceVersion": "7",
-        "namespace": "ns",
-        "name": "a",
-        "creationTimestamp": "2026-01-01T00:00:01Z",
-        **more,
-    }
-
-
-def pod(spec: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    """A pending pod that asks for one cpu."""
-    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
-    return {"metadata": metadata(**meta), "spec": {"containers": containers, **(spec or {})}}
-
-
-RAW: dict[str, dict[str, Any]] = {
-    "pods": pod(),
-    "nodes": {"metadata": metadata(), "status": {"allocatable": {"cpu": "4"}}},
-    "namespaces": {"metadata": metadata()},
-    "priorityclasses.scheduling.k8s.io": {"metadata": metadata(), "value": 1000},
-    "podgroups.scheduling.x-k8s.io": {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "metadata": metadata(),
-        "spec": {"minMember": 3},
-    },
-    "podgroups.scheduling.sigs.k8s.io": {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "metadata": metadata(),
-    },
-    "elasticquotas.scheduling.x-k8s.io": {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "metadata": metadata(),
-        "spec": {"max": {"cpu": "4"}},
-    },
-    "elasticquotas.scheduling.sigs.k8s.io": {
-        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-        "metadata": metadata(),
-    },
-    "devices.scheduling.koordinator.sh": {
-        "metadata": metadata(),
-        "spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]},
-    },
-}
 
 
 def test_a_pod_as_the_api_server_shows_it() -> None:
@@ -460,52 +412,3 @@ def test_what_is_no_object_is_refused(resource: str, raw: Any) -> None:
     """Anything but an object with an identity raises InvalidMessage."""
     with pytest.raises(InvalidMessage):
         OBSERVE[resource](raw, None)
-
-
-def test_a_pending_pod_that_is_too_large_keeps_its_capacity_and_is_invalid() -> None:
-    """Its request still counts, labels and annotations are gone, the diagnosis tells the size."""
-    labels = {"big": "x" * OBSERVATION_BYTES_MAX}
-    observed = observe_pod(pod({"schedulerName": "lockstep"}, labels=labels))
-    assert ({}, {"cpu": 1000}) == (observed.labels, observed.spec.requests)
-    assert "lockstep" == observed.spec.scheduler_name
-    assert observed.spec.invalid is not None
-    assert f"at most {OBSERVATION_BYTES_MAX}" in observed.spec.invalid
-
-
-def test_a_bound_pod_that_is_too_large_is_valid_where_it_is() -> None:
-    """A pod that runs is no longer judged."""
-    labels = {"big": "x" * OBSERVATION_BYTES_MAX}
-    observed = observe_pod(pod({"nodeName": "n1"}, labels=labels))
-    assert ("n1", None, {"cpu": 1000}) == (
-        observed.node,
-        observed.spec.invalid,
-        observed.spec.requests,
-    )
-
-
-def test_a_node_that_is_too_large_takes_no_pods() -> None:
-    """Its taints are gone with its labels, so it must count as unschedulable."""
-    raw = copy.deepcopy(RAW["nodes"])
-    raw["metadata"]["labels"] = {"big": "x" * OBSERVATION_BYTES_MAX}
-    observed = observe_node(raw)
-    assert ({}, True, {"cpu": 4000}) == (
-        observed.labels,
-        observed.unschedulable,
-        observed.allocatable,
-    )
-
-
-def test_the_largest_observation_that_fits_is_left_alone() -> None:
-    """At the limit nothing is cut; one byte more and it is."""
-    empty_bytes = len(observe_pod(pod(labels={"big": ""})).model_dump_json())
-    room_bytes = OBSERVATION_BYTES_MAX - empty_bytes
-    assert {"big": "x" * room_bytes} == observe_pod(pod(labels={"big": "x" * room_bytes})).labels
-    assert {} == observe_pod(pod(labels={"big": "x" * (room_bytes + 1)})).labels
-
-
-def test_what_is_too_large_even_when_cut_is_refused() -> None:
-    """Capacity alone may be too large: then there is no observation."""
-    requests = {f"example.com/r{number:06}": "1" for number in range(4000)}
-    containers = [{"name": "c", "resources": {"requests": requests}}]
-    with pytest.raises(InvalidMessage, match=r"TooLarge: pod ns/a: \d+ bytes even without labels"):
-        observe_pod(pod({"containers": containers}))

@@ -1,0 +1,51 @@
+"""Raw objects as the API server shows them, one a resource."""
+
+from typing import Any
+
+
+def metadata(**more: Any) -> dict[str, Any]:
+    """Metadata as the API server fills it in."""
+    return {
+        "uid": "u1",
+        "resourceVersion": "7",
+        "namespace": "ns",
+        "name": "a",
+        "creationTimestamp": "2026-01-01T00:00:01Z",
+        **more,
+    }
+
+
+def pod(spec: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    """A pending pod that asks for one cpu."""
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+    return {"metadata": metadata(**meta), "spec": {"containers": containers, **(spec or {})}}
+
+
+RAW: dict[str, dict[str, Any]] = {
+    "pods": pod(),
+    "nodes": {"metadata": metadata(), "status": {"allocatable": {"cpu": "4"}}},
+    "namespaces": {"metadata": metadata()},
+    "priorityclasses.scheduling.k8s.io": {"metadata": metadata(), "value": 1000},
+    "podgroups.scheduling.x-k8s.io": {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "metadata": metadata(),
+        "spec": {"minMember": 3},
+    },
+    "podgroups.scheduling.sigs.k8s.io": {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "metadata": metadata(),
+    },
+    "elasticquotas.scheduling.x-k8s.io": {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "metadata": metadata(),
+        "spec": {"max": {"cpu": "4"}},
+    },
+    "elasticquotas.scheduling.sigs.k8s.io": {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "metadata": metadata(),
+    },
+    "devices.scheduling.koordinator.sh": {
+        "metadata": metadata(),
+        "spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]},
+    },
+}

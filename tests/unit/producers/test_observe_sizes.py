@@ -1,0 +1,59 @@
+"""Raw objects that are too large: what is cut, what is refused."""
+
+import copy
+
+import pytest
+
+from producers.observe import observe_node, observe_pod
+from producers.observe.fields import OBSERVATION_BYTES_MAX
+from schemas.errors import InvalidMessage
+from tests.unit.producers.raw_objects import RAW, pod
+
+
+def test_a_pending_pod_that_is_too_large_keeps_its_capacity_and_is_invalid() -> None:
+    """Its request still counts, labels and annotations are gone, the diagnosis tells the size."""
+    labels = {"big": "x" * OBSERVATION_BYTES_MAX}
+    observed = observe_pod(pod({"schedulerName": "lockstep"}, labels=labels))
+    assert ({}, {"cpu": 1000}) == (observed.labels, observed.spec.requests)
+    assert "lockstep" == observed.spec.scheduler_name
+    assert observed.spec.invalid is not None
+    assert f"at most {OBSERVATION_BYTES_MAX}" in observed.spec.invalid
+
+
+def test_a_bound_pod_that_is_too_large_is_valid_where_it_is() -> None:
+    """A pod that runs is no longer judged."""
+    labels = {"big": "x" * OBSERVATION_BYTES_MAX}
+    observed = observe_pod(pod({"nodeName": "n1"}, labels=labels))
+    assert ("n1", None, {"cpu": 1000}) == (
+        observed.node,
+        observed.spec.invalid,
+        observed.spec.requests,
+    )
+
+
+def test_a_node_that_is_too_large_takes_no_pods() -> None:
+    """Its taints are gone with its labels, so it must count as unschedulable."""
+    raw = copy.deepcopy(RAW["nodes"])
+    raw["metadata"]["labels"] = {"big": "x" * OBSERVATION_BYTES_MAX}
+    observed = observe_node(raw)
+    assert ({}, True, {"cpu": 4000}) == (
+        observed.labels,
+        observed.unschedulable,
+        observed.allocatable,
+    )
+
+
+def test_the_largest_observation_that_fits_is_left_alone() -> None:
+    """At the limit nothing is cut; one byte more and it is."""
+    empty_bytes = len(observe_pod(pod(labels={"big": ""})).model_dump_json())
+    room_bytes = OBSERVATION_BYTES_MAX - empty_bytes
+    assert {"big": "x" * room_bytes} == observe_pod(pod(labels={"big": "x" * room_bytes})).labels
+    assert {} == observe_pod(pod(labels={"big": "x" * (room_bytes + 1)})).labels
+
+
+def test_what_is_too_large_even_when_cut_is_refused() -> None:
+    """Capacity alone may be too large: then there is no observation."""
+    requests = {f"example.com/r{number:06}": "1" for number in range(4000)}
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    with pytest.raises(InvalidMessage, match=r"TooLarge: pod ns/a: \d+ bytes even without labels"):
+        observe_pod(pod({"containers": containers}))
