@@ -158,11 +158,14 @@ class OrdersAudit:
 
     def _fold_end(self, item: Json) -> None:
         found, order = item.get("found"), self.orders.get(item["command_id"])
-        if found is not None:
+        if order is None or order.ended_at:
+            return
+        # Of a successor that was found, too little is said to count it; its own news will come.
+        if found is not None and found["uid"] == order.body["uid"]:
             self._note_version(found["uid"], found["rv"])
             if found.get("node"):
                 self._note_bound(found["uid"], found["node"])
-        if order is None or order.ended_at or order.body["kind"] != "BindPod":
+        if order.body["kind"] != "BindPod":
             return
         if item["outcome"] == "Applied":
             self._note_bound(order.body["uid"], order.body["node"])

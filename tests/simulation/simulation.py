@@ -39,10 +39,12 @@ TWINS_MAX = 3
 #: Rest: nothing was appended and nothing happened for so long; longer than any back-off.
 QUIET_US = 25_000_000
 REST_US_MAX = 900_000_000
-POLICY = {
+POLICY: dict[str, Any] = {
     "backoff": {"initial": 1_000_000, "max": 4_000_000},
     "evictions": {"budgetDeadline": 8_000_000},
 }
+#: Placements of one cycle; with few of them work is left over for the next one.
+PLACEMENTS_MAX = (1, 3, 500)
 
 
 @dataclass
@@ -72,7 +74,8 @@ class Simulation:
         self.url = f"memory://simulation-{seed}"
         self.clock = Clock()
         self.chaos = Chaos(seed)
-        self.policy: dict[str, Any] = POLICY
+        placements_max = self.chaos.dice.choice(PLACEMENTS_MAX)
+        self.policy = {**POLICY, "cycle": {"placementsMax": placements_max}}
         self.outcome = Outcome(seed)
         self._rounds = rounds
         drop_memory_log(f"simulation-{seed}")
