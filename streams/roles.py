@@ -280,9 +280,14 @@ class DeciderRole:
         decisions = self.decider.decisions
         if not self._checkpointer.waits_for(decisions.sequence):
             return
-        written = await asyncio.to_thread(
-            self._checkpointer.on_accepted, decisions.sequence, self.decider.accepted_offset
-        )
+        try:
+            written = await asyncio.to_thread(
+                self._checkpointer.on_accepted, decisions.sequence, self.decider.accepted_offset
+            )
+        except Unavailable as error:
+            # Only a shortcut is missing or torn; readers pass over it, and the next one will do.
+            event(logger, logging.WARNING, "checkpoint_failed", error=str(error))
+            return
         if written:
             event(logger, logging.INFO, "checkpoint_written", sequence=decisions.sequence)
 
