@@ -16,6 +16,7 @@ from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import ControlPlane, running_control_plane
+from tests.integration.history import all_listed, first_bind, rows_that_differ
 from tests.integration.kafka_broker import KafkaAddress
 from tests.integration.kubelet import Kubelet
 from tests.integration.lockstep_process import COMMAND, LockstepRun, lockstep
@@ -199,7 +200,9 @@ def test_killed_three_times_while_a_thousand_pods_arrive(
     wait_for("1000 pods to be bound", all_bound, seconds_max=180, every=1)
     assert all(cpu <= 2_000 for cpu in used_cpu(admin).values())
     wait_for("the results", lambda: not open_commands(url), seconds_max=60, every=1)
+    time.sleep(2)  # the tables follow
     assert 0 == run.stop()
+    assert 0 == rows_that_differ(url, run.datadir)
     code, found = lockstep("replay", "--log", url, "--verify")
     assert (0, 0, 0) == (code, found["differences"], found["undecided"])
     assert 1_000 == len(applied_binds(url))
@@ -273,37 +276,54 @@ def test_an_eviction_asked_for_is_held_back_by_a_budget_and_told_in_the_story(
     assert ["Applied", "Applied"] == outcomes
 
 
+@pytest.mark.parametrize("nodes", [10, pytest.param(250, marks=pytest.mark.acceptance)])
 def test_a_cluster_that_is_almost_full_is_never_over_committed(
-    admin: Api, home: str, start: Start, tmp_path: Path
+    admin: Api, home: str, start: Start, tmp_path: Path, nodes: int
 ) -> None:
-    """Installed on nodes that others have filled to 95 %: only what is left is used, also after a cold restart."""
-    for index in range(10):
-        admin.create(manifests.node(f"n{index}", {"cpu": "4", "memory": "40Gi"}))
+    """Installed on nodes that others have filled to 95 % (19 pods each): only what is left is used, nothing before
+    every list has been folded; the same after a cold restart.
+    """
+    others_count, full_count = 19 * nodes, 20 * nodes
+    admin.create(
+        *[manifests.node(f"n{index}", {"cpu": "4", "memory": "40Gi"}) for index in range(nodes)]
+    )
     others = [
         manifests.pod(
             f"o{index}",
             {"cpu": "200m"},
             namespace=home,
-            nodeName=f"n{index % 10}",
+            nodeName=f"n{index % nodes}",
             scheduler="other",
         )
-        for index in range(190)
+        for index in range(others_count)
     ]
     admin.create(*others)
-    wait_for("190 Running", lambda: phases(admin, home).count("Running") == 190, seconds_max=90)
-    admin.create(
-        *[manifests.pod(f"p{index}", {"cpu": "200m"}, namespace=home) for index in range(30)]
+    wait_for(
+        "the others to run",
+        lambda: phases(admin, home).count("Running") == others_count,
+        seconds_max=300,
+        every=1,
     )
+    ours = [
+        manifests.pod(f"p{index}", {"cpu": "200m"}, namespace=home) for index in range(3 * nodes)
+    ]
+    admin.create(*ours)
     url = f"embedded://{tmp_path}/log"
     run = start(url)
-    wait_for("10 more Running", lambda: phases(admin, home).count("Running") == 200)
+    wait_for(
+        "the rest to be filled",
+        lambda: phases(admin, home).count("Running") == full_count,
+        seconds_max=300,
+        every=1,
+    )
+    assert first_bind(url) >= all_listed(url)
     assert {4_000} == set(used_cpu(admin).values())
     assert 0 == run.stop()
     run.start()
     wait_for("synced again", lambda: run.said("synced") >= 18)
     time.sleep(2)
     assert {4_000} == set(used_cpu(admin).values())
-    assert 200 == phases(admin, home).count("Running")
+    assert full_count == phases(admin, home).count("Running")
     assert 0 == run.stop()
 
 
