@@ -42,8 +42,10 @@ class Clock:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose time is the world's, moved one turn at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, wrong_us: int = 0) -> None:
         self._world_clock = clock
+        #: How far the wall clock of this process is off.
+        self.wrong_us = wrong_us
         super().__init__()
         self.set_exception_handler(lambda _loop, _context: None)
 
@@ -55,3 +57,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Run what is ready now, once; never waits."""
         self.call_soon(self.stop)
         self.run_forever()
+
+
+class ProcessTime:
+    """What a process sees instead of the module `time`: its own wall clock, the world's steps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def time_ns(self) -> int:
+        """The wall clock of the process that asks."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return (self._clock.now_us + loop.wrong_us) * 1_000
+
+    def monotonic(self) -> float:
+        """Seconds since the world began."""
+        return self._clock.seconds()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since the world began."""
+        return (self._clock.now_us - START_US) * 1_000

@@ -5,8 +5,10 @@ and asks the auditor. All control flow is here: who takes a turn, what dies, whe
 auditor watches all the time; a role that stops itself is a violation too.
 """
 
+import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,7 @@ from tests.simulation.audit_cluster import ClusterAudit
 from tests.simulation.audit_orders import OrdersAudit
 from tests.simulation.audit_rest import RestAudit
 from tests.simulation.chaos import Chaos
-from tests.simulation.clock import Clock
+from tests.simulation.clock import Clock, ProcessTime
 from tests.simulation.processes import ROLES, DeciderProcess, Process
 from tests.simulation.replicas import check_replicas
 from tests.simulation.story import story
@@ -100,9 +102,14 @@ class Simulation:
     def run(self) -> Outcome:
         """All of it. Never raises for what the auditor finds."""
         random.seed(self.seed)
-        epochs = SimpleNamespace(token_hex=self._next_epoch)
+        time = ProcessTime(self.clock)
         try:
-            with patch("producers.informer.secrets", epochs):
+            with (
+                patch("producers.informer.secrets", SimpleNamespace(token_hex=self._next_epoch)),
+                patch("streams.roles.time", time),
+                patch("streams.sink.role.time", time),
+                patch("asyncio.to_thread", self._to_thread),
+            ):
                 self._run()
         except Violation as violation:
             self.outcome.failure = violation
@@ -218,6 +225,15 @@ class Simulation:
         """Whether something will still happen by itself: a sleeper wakes, or a deadline comes."""
         asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
         return asleep or bool(self.chain.decisions and self.chain.decisions[-1]["next_deadline_us"])
+
+    async def _to_thread(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Instead of a thread: somewhat later, at one moment, and the caller hears of it later."""
+        dice = self.chaos.dice
+        await asyncio.sleep(dice.uniform(0.0, 0.02))
+        try:
+            return function(*given)
+        finally:
+            await asyncio.sleep(dice.uniform(0.0, 0.02))
 
     def _next_epoch(self, _bytes: int) -> str:
         self._epochs += 1
