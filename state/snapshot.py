@@ -1,4 +1,7 @@
-"""Snapshot: canonical bytes of State, and State from them. Equal rows at an equal place in the log give equal bytes."""
+"""Snapshot: canonical bytes of State, and State from them. Equal rows at an equal place in the log give equal bytes.
+
+`freeze` is what the decider waits for (rows never change, so copying the tables is enough); `encode` may run elsewhere.
+"""
 
 import hashlib
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from state.model.rows import TABLES
+from state.model.rows import DECODERS, TABLES
 from state.model.state import State
 
 
@@ -21,14 +24,34 @@ class Snapshot(Struct, frozen=True):
     version: int
 
 
+class Frozen(Struct, frozen=True):
+    """State as it was at one sequence: its place in the log, and a copy of each table."""
+
+    digest: str
+    record_hash: str
+    sequence: int
+    tables: dict[str, dict[str, Any]]
+    timestamp_us: int
+
+
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Snapshot)
-_row_decoders = {name: msgspec.json.Decoder(row) for name, row in TABLES.items()}
 #: Rows that columns and indexes are worked out from come before the rows that refer to them.
 _LOAD_ORDER = ("policy", "nodes", "devices")
 
 
-def encode(state: State) -> bytes:
+def freeze(state: State) -> Frozen:
+    """What `encode` needs of `state`, untouched by whatever State becomes; a few milliseconds at 50,000 pods."""
+    return Frozen(
+        digest=state.digest,
+        record_hash=state.record_hash,
+        sequence=state.sequence,
+        tables={name: rows.copy() for name, rows in state.tables.items()},
+        timestamp_us=state.timestamp_us,
+    )
+
+
+def encode(state: State | Frozen) -> bytes:
     """Canonical bytes of `state`."""
     tables = {
         name: [(key, Raw(_encode(rows[key]))) for key in sorted(rows)]
@@ -55,15 +78,8 @@ def decode(data: bytes) -> State:
     rest = [name for name in TABLES if name not in _LOAD_ORDER]
     for name in (*_LOAD_ORDER, *rest):
         for key, raw in snapshot.tables.get(name, ()):
-            row: Any = _row_decoders[name].decode(raw)
-            if name == "pods":
-                row = msgspec.structs.replace(
-                    row,
-                    annotations=state.intern(row.annotations),
-                    labels=state.intern(row.labels),
-                    spec=state.intern(row.spec),
-                )
-            state.put(name, key, row)
+            row: Any = DECODERS[name].decode(raw)
+            state.put(name, key, state.intern_pod(row) if name == "pods" else row)
     return state
 
 

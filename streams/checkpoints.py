@@ -16,6 +16,7 @@ from schemas.codec import encode, sha256_hex
 from schemas.envelope import CheckpointManifest
 from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
 from state.report import open_command_row
+from state.snapshot import Frozen, freeze
 from state.snapshot import encode as encode_state
 from streams.chain import read_decision_header
 from streams.log import LogReader, LogWriter
@@ -27,7 +28,9 @@ CHUNK_BYTES: Final = 512 * 1024
 NEWEST_KEPT: Final = 2
 #: A checkpoint is taken after so many records, or so much log time with at least one record.
 RECORDS_BETWEEN: Final = 10_000
-TIME_US_BETWEEN: Final = 600_000_000
+TIME_US_BETWEEN: Final = 60_000_000
+#: Speed over size: State bytes shrink to a tenth at any level.
+_COMPRESSION: Final = 1
 _READ_LIMIT: Final = 16
 
 
@@ -106,11 +109,12 @@ class CheckpointStore:
         state_bytes = join_chunks(manifest, chunks)
         return None if state_bytes is None else Checkpoint(manifest, state_bytes, anchor)
 
-    def write(self, writer: LogWriter, manifest: CheckpointManifest, state_bytes: bytes) -> None:
-        """Appends a checkpoint, then removes those that are not kept. Raises what
-        `LogWriter.append` raises.
+    def write(self, writer: LogWriter, manifest: CheckpointManifest, chunks: list[bytes]) -> None:
+        """Appends a checkpoint, its State as `split_chunks` made it, then removes those that are not
+        kept. Raises what `LogWriter.append` raises.
         """
-        for number, chunk in enumerate(split_chunks(state_bytes), start=1):
+        manifest = manifest.model_copy(update={"chunks": len(chunks)})
+        for number, chunk in enumerate(chunks, start=1):
             writer.append(CHECKPOINTS, encode_key(manifest.sequence, number), chunk)
         writer.append(CHECKPOINTS, encode_key(manifest.sequence, 0), encode(manifest))
         self.refresh()
@@ -165,12 +169,21 @@ class CheckpointStore:
                 yield record.offset, record.key, record.value
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """State as it was at a checkpoint's sequence, and where the journal goes on."""
+
+    frozen: Frozen
+    journal_offset: int
+
+
 class Checkpointer:
     """When to write a checkpoint: after so many records or so much log time, once its decision has
     been read back.
 
-    A runner tells it of every decision made and of every decision accepted; it writes by itself, in
-    `on_accepted`.
+    A runner tells it of every decision made (`on_decided`), and claims and writes what was taken
+    when that decision is in the log. Only `on_decided` holds decisions up, for the time of a copy
+    of the tables.
     """
 
     def __init__(
@@ -188,7 +201,7 @@ class Checkpointer:
         newest = store.manifests[0] if store.manifests else None
         self._last_sequence = newest.sequence if newest else 0
         self._last_us = newest.timestamp_us if newest else None
-        self._taken: tuple[dict[str, Any], bytes] | None = None
+        self._taken: Taken | None = None
 
     def on_decided(self, state: State, journal_offset: int, *, force: bool = False) -> None:
         """After a decision: takes State when it is time, or `force`. `journal_offset`: where the
@@ -202,34 +215,32 @@ class Checkpointer:
         )
         if state.sequence > self._last_sequence and (due or force):
             self._last_sequence, self._last_us = state.sequence, state.timestamp_us
-            state_bytes = encode_state(state)
-            self._taken = _manifest_fields(state, journal_offset), state_bytes
+            self._taken = Taken(freeze(state), journal_offset)
 
-    def waits_for(self, sequence: int) -> bool:
-        """State was taken at `sequence` and is written when its decision has been read back."""
-        return self._taken is not None and self._taken[0]["sequence"] == sequence
-
-    def on_accepted(self, sequence: int, decision_offset: int) -> bool:
-        """After a decision was read back at `decision_offset`: writes what was taken at `sequence`.
-        True if it did.
-        """
-        if not self.waits_for(sequence):
-            return False
-        assert self._taken is not None
-        fields, state_bytes = self._taken
+    def claim(self, sequence: int) -> Taken | None:
+        """After the decision `sequence` was read back: what was taken then, once; else None."""
+        taken = self._taken
+        if taken is None or taken.frozen.sequence != sequence:
+            return None
         self._taken = None
+        return taken
+
+    def write(self, taken: Taken, decision_offset: int) -> None:
+        """Writes what was claimed; its decision stands at `decision_offset`. May run in a thread."""
+        state_bytes = encode_state(taken.frozen)
+        chunks = split_chunks(state_bytes)
+        fields = _manifest_fields(taken)
         fields["decisions_offset"] = decision_offset + 1
         fields["state_hash"] = sha256_hex(state_bytes)
         fields["state_bytes"] = len(state_bytes)
-        fields["chunks"] = len(split_chunks(state_bytes))
+        fields["chunks"] = len(chunks)
         manifest = CheckpointManifest.model_validate_json(encode(fields))
-        self._store.write(self._writer, manifest, state_bytes)
-        return True
+        self._store.write(self._writer, manifest, chunks)
 
 
-def open_commands(state: State) -> tuple[dict[str, Any], ...]:
+def open_commands(state: State | Frozen) -> tuple[dict[str, Any], ...]:
     """The commands of `state` that have no end yet, as on the wire, in order of their ids."""
-    commands = [open_command_row(key, command) for key, command in state.commands.items()]
+    commands = [open_command_row(key, row) for key, row in state.tables["commands"].items()]
     return tuple(sorted(commands, key=lambda command: _command_order(command["id"])))
 
 
@@ -238,13 +249,14 @@ def _command_order(command_id: str) -> tuple[int, int]:
     return int(sequence), int(index)
 
 
-def _manifest_fields(state: State, journal_offset: int) -> dict[str, Any]:
+def _manifest_fields(taken: Taken) -> dict[str, Any]:
+    state = taken.frozen
     return {
         "sequence": state.sequence,
         "record_hash": state.record_hash,
         "digest": state.digest,
         "timestamp_us": state.timestamp_us,
-        "journal_offset": journal_offset,
+        "journal_offset": taken.journal_offset,
         "positions": {topic: row.offset for topic, row in state.tables["positions"].items()},
         "open_commands": open_commands(state),
     }
@@ -252,7 +264,7 @@ def _manifest_fields(state: State, journal_offset: int) -> dict[str, Any]:
 
 def split_chunks(state_bytes: bytes) -> list[bytes]:
     """State bytes as compressed chunks, at least one."""
-    packed = zlib.compress(state_bytes, 6)
+    packed = zlib.compress(state_bytes, _COMPRESSION)
     return [packed[start : start + CHUNK_BYTES] for start in range(0, len(packed), CHUNK_BYTES)]
 
 

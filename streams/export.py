@@ -162,8 +162,10 @@ class _Writer:
     def _checkpoint(self, start: Start) -> None:
         checkpoint = start.checkpoint
         assert checkpoint is not None
-        self._line(b"manifest", start.sequence, encode(checkpoint.manifest))
-        for chunk in split_chunks(checkpoint.state_bytes):
+        chunks = split_chunks(checkpoint.state_bytes)
+        manifest = checkpoint.manifest.model_copy(update={"chunks": len(chunks)})
+        self._line(b"manifest", start.sequence, encode(manifest))
+        for chunk in chunks:
             self._line(b"chunk", start.sequence, base64.b64encode(chunk))
         self._line(b"anchor", start.sequence, checkpoint.anchor)
 
@@ -403,7 +405,7 @@ def import_history(
         manifest = checkpoint.manifest.model_copy(
             update={"journal_offset": 0, "decisions_offset": 1}
         )
-        CheckpointStore(reader).write(writer, manifest, checkpoint.state_bytes)
+        CheckpointStore(reader).write(writer, manifest, split_chunks(checkpoint.state_bytes))
     entries: list[LogEntry] = []
     for count, line in enumerate(history.entries()):
         entries.append((line[0], None, line[1]))

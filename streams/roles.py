@@ -14,7 +14,7 @@ from typing import Final
 from schemas.errors import Unavailable
 from schemas.topics import DEADLETTER, DECISIONS, INTAKE, JOURNAL
 from streams.chain import StallWatch
-from streams.checkpoints import Checkpointer
+from streams.checkpoints import Checkpointer, Taken
 from streams.decider import Decider
 from streams.log import Entry, LogReader, LogRecord, LogWriter
 from streams.logs import event
@@ -222,6 +222,7 @@ class DeciderRole:
         self._watch = StallWatch(JOURNAL)
         self._published = decider.decisions.sequence
         self._wake = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
         leadership.listen(self._wake.set)
 
     def next_offsets(self) -> dict[str, int]:
@@ -234,7 +235,7 @@ class DeciderRole:
             data = record.value or b""
             if topic == DECISIONS:
                 if self.decider.on_decision(record.offset, data):
-                    await self._checkpoint()
+                    await self._checkpoint_beside()
                 continue
             decision = self.decider.on_journal(record.offset, data)
             self._watch.note(self.decider.chain, time.monotonic())
@@ -264,7 +265,9 @@ class DeciderRole:
         self._checkpointer.on_decided(decider.state, decider.journal_offset, force=True)
         for record in reader.read(DECISIONS, decider.decisions_offset, 10_000):
             decider.on_decision(record.offset, record.value or b"")
-        await self._checkpoint()
+        await self._checkpoint_beside()
+        if self._writing is not None:
+            await self._writing
 
     async def _publish(self) -> None:
         if not self._leadership.active:
@@ -276,20 +279,26 @@ class DeciderRole:
         await asyncio.to_thread(self._writer.append_many, entries)
         self._published = pending[-1][0]
 
-    async def _checkpoint(self) -> None:
-        decisions = self.decider.decisions
-        if not self._checkpointer.waits_for(decisions.sequence):
+    async def _checkpoint_beside(self) -> None:
+        """Has a checkpoint written beside the decisions, one at a time."""
+        sequence = self.decider.decisions.sequence
+        taken = self._checkpointer.claim(sequence)
+        if taken is None:
             return
+        if self._writing is not None:
+            await self._writing
+        self._writing = asyncio.create_task(
+            self._write_checkpoint(taken, self.decider.accepted_offset)
+        )
+
+    async def _write_checkpoint(self, taken: Taken, decision_offset: int) -> None:
         try:
-            written = await asyncio.to_thread(
-                self._checkpointer.on_accepted, decisions.sequence, self.decider.accepted_offset
-            )
+            await asyncio.to_thread(self._checkpointer.write, taken, decision_offset)
         except Unavailable as error:
             # Only a shortcut is missing or torn; readers pass over it, and the next one will do.
             event(logger, logging.WARNING, "checkpoint_failed", error=str(error))
             return
-        if written:
-            event(logger, logging.INFO, "checkpoint_written", sequence=decisions.sequence)
+        event(logger, logging.INFO, "checkpoint_written", sequence=taken.frozen.sequence)
 
 
 def _nowhere(topic: str, next_offset: int) -> None:

@@ -50,7 +50,9 @@ def lived(name: str, moments: int = 6) -> tuple[Log, DeciderRole, Checkpointer]:
 
 def checkpoint(writer: Checkpointer, role: DeciderRole) -> None:
     writer.on_decided(role.decider.state, role.decider.journal_offset)
-    assert writer.on_accepted(role.decider.decisions.sequence, role.decider.accepted_offset)
+    taken = writer.claim(role.decider.decisions.sequence)
+    assert taken is not None
+    writer.write(taken, role.decider.accepted_offset)
 
 
 def test_recovery_from_a_checkpoint_equals_recovery_from_the_genesis() -> None:
@@ -129,19 +131,15 @@ def test_a_checkpoint_that_does_not_hold_is_passed_over(damage: str) -> None:
 
 
 def test_a_pending_checkpoint_waits_for_its_own_decision() -> None:
-    """It is written when the decision of its sequence is read back, not at another one."""
+    """It is claimed when the decision of its sequence is read back, not at another one, and once."""
     log = fresh("pending")
     sequencer, decider = SequencerRole(log), DeciderRole(log)
     settle(log, sequencer, decider, 1)
     writer = Checkpointer(CheckpointStore(log.reader), log.writer)
     writer.on_decided(decider.decider.state, 1)
-    assert not writer.on_accepted(1, 0)
+    assert writer.claim(1) is None
     writer.on_decided(decider.decider.state, 1, force=True)
-    assert [False, True, False] == [
-        writer.on_accepted(2, 1),
-        writer.on_accepted(1, 0),
-        writer.on_accepted(1, 0),
-    ]
+    assert [False, True, False] == [writer.claim(sequence) is not None for sequence in (2, 1, 1)]
 
 
 def test_history_at_a_moment() -> None:
