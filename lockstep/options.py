@@ -127,12 +127,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
 
-def print_lines(values: list[Any]) -> None:
-    """One JSON document a line."""
-    for value in values:
-        print_json(value)
-
-
 def wide_console() -> "Console":
     """A console for tables: as wide as the terminal, and wide enough for everything where there is none."""
     from rich.console import Console

@@ -8,15 +8,12 @@ through it; `lockstep` gives it the `append_many` of the log's writer (`streams.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from schemas.codec import encode
 from schemas.envelope import INTAKE_BYTES_MAX, INTAKE_OBSERVATIONS_MAX
 from schemas.errors import InvalidMessage
 from schemas.observations import VERSION, Observed
-
-if TYPE_CHECKING:
-    pass
 
 #: Short topic name, key, value.
 Entry = tuple[str, bytes | None, bytes | None]
@@ -49,8 +46,7 @@ class PackingPublisher:
         key = self._producer.encode()
         entries: list[Entry] = [(topic, key, value) for value in pack(self._producer, observations)]
         if entries:
-            # A cancelled caller must not let the next one overtake an append that is still under
-            # way.
+            # A cancelled caller must not let the next one overtake an append under way.
             await asyncio.shield(asyncio.create_task(self._append(topic, entries)))
 
     async def _append(self, topic: str, entries: list[Entry]) -> None:

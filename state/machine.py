@@ -6,14 +6,12 @@
 
 from typing import Any
 
-import msgspec
-
 from state.cycle import Cycle
 from state.digest import seal
 from state.model.decision import Decision, DiagnosisChanged, Head, Tail
 from state.model.diagnoses import Code
 from state.model.limits import LIST_PATIENCE_US
-from state.model.rows import TABLES, Position
+from state.model.rows import DECODERS, Position
 from state.model.seen import (
     CommandEnded,
     DeviceSeen,
@@ -59,7 +57,6 @@ _TRANSITIONS: dict[type[Any], Any] = {
     SyncFinished: sync.on_sync_finished,
     SyncStarted: sync.on_sync_started,
 }
-_DECODERS = {name: msgspec.json.Decoder(row) for name, row in TABLES.items()}
 _NULL = b"null"
 
 
@@ -89,14 +86,9 @@ def apply(state: State, decision: Decision) -> None:
     )
     for change in decision.changes:
         data = bytes(change.row)
-        row = None if data == _NULL else _DECODERS[change.table].decode(data)
+        row = None if data == _NULL else DECODERS[change.table].decode(data)
         if change.table == "pods" and row is not None:
-            row = msgspec.structs.replace(
-                row,
-                annotations=state.intern(row.annotations),
-                labels=state.intern(row.labels),
-                spec=state.intern(row.spec),
-            )
+            row = state.intern_pod(row)
         state.put(change.table, change.key, row)
     _move(state, decision)
 

@@ -14,7 +14,6 @@ class Code(StrEnum):
     INVALID_REQUEST = "InvalidRequest"
     UNSUPPORTED = "UnsupportedConstraint"
     BACKING_OFF = "BackingOff"
-    BIND_REFUSED = "BindRefused"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     WAITING_FOR_GROUP = "WaitingForGroup"
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
@@ -30,7 +29,6 @@ MEANINGS: Final[dict[Code, str]] = {
     Code.INVALID_REQUEST: "The pod's request can never be met as it is written; change the pod.",
     Code.UNSUPPORTED: "The pod asks for a constraint that this version does not decide; it is held, not ignored.",
     Code.BACKING_OFF: "A bind was refused by the API server; it is tried again after the back-off.",
-    Code.BIND_REFUSED: "The API server refused the bind and the pod is ready to be tried again.",
     Code.WAITING_FOR_MEMBERS: "The gang has fewer ready members than it needs.",
     Code.WAITING_FOR_GROUP: "The PodGroup, or a partner gang of the group, is missing or incomplete.",
     Code.NODE_SELECTOR_MISMATCH: "No node matches the pod's node selector and required node affinity.",

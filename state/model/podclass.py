@@ -87,7 +87,6 @@ class PodClass(Struct, frozen=True, eq=False):
     requests: tuple[tuple[str, int], ...]
     cards: int
     by_kubelet: bool
-    card_request: tuple[tuple[str, int], ...]
     invalid: str
     unsupported: str
     selective: bool
@@ -151,9 +150,6 @@ def parse_class(raw: bytes) -> PodClass:
         requests=tuple(sorted(plain.items())),
         cards=cards,
         by_kubelet=spec.requests.get(GPU, 0) > 0,
-        card_request=tuple(
-            (name, spec.requests[name]) for name in CARD_RESOURCES if name in spec.requests
-        ),
         invalid=spec.invalid or invalid,
         unsupported=unsupported,
         selective=bool(spec.node_selector) or spec.affinity is not None,

@@ -6,16 +6,10 @@ import msgspec
 from msgspec import Struct
 
 
-class GangPolicy(Struct, frozen=True):
-    """Gangs."""
-
-    defaultTimeout: int  # noqa: N815  (the reference's argument names)
-
-
 class EvictionPolicy(Struct, frozen=True):
     """Evictions."""
 
-    budgetDeadline: int  # noqa: N815
+    budgetDeadline: int  # noqa: N815  (the reference's argument names)
 
 
 class BackoffPolicy(Struct, frozen=True):
@@ -35,7 +29,6 @@ class Policy(Struct, frozen=True):
     """The fields that this version's rules read; the whole policy is kept as it was journaled."""
 
     schedulerNames: tuple[str, ...]  # noqa: N815
-    gangs: GangPolicy
     evictions: EvictionPolicy
     backoff: BackoffPolicy
     cycle: CyclePolicy

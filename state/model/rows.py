@@ -6,6 +6,7 @@ A row holds what must survive a restart; whatever can be worked out from rows (s
 
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from state.model.diagnoses import Diagnosis
@@ -256,4 +257,8 @@ TABLES: dict[str, type[Any]] = {
     "quotas": Quota,
     "syncs": Sync,
     "tombstones": Tombstone,
+}
+#: Table -> decoder of a row's canonical bytes; damage raises `msgspec.DecodeError`.
+DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    name: msgspec.json.Decoder(row) for name, row in TABLES.items()
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
@@ -120,6 +121,15 @@ class State:
                 self.interned.clear()
             found = self.interned[key] = Raw(key)
         return found
+
+    def intern_pod(self, pod: Pod) -> Pod:
+        """`pod` with the one copy of each of its raw parts."""
+        return replace(
+            pod,
+            annotations=self.intern(pod.annotations),
+            labels=self.intern(pod.labels),
+            spec=self.intern(pod.spec),
+        )
 
     def devices_of(self, node_name: str) -> Devices | None:
         """The devices of a node: the agent's report, else the Device object's."""

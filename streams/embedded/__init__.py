@@ -1,1 +1,1 @@
-"""TBD."""
+"""The embedded log on rocksdict: its database, its reader and writer, and Faust's transport to it."""
