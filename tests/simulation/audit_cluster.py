@@ -38,7 +38,7 @@ class ClusterAudit:
     def __init__(self, server: ApiServer, orders: OrdersAudit) -> None:
         self._server = server
         self._orders = orders
-        self._place = 0
+        self._place = self._ends_checked = 0
         self._nodes: dict[str, Changed] = {}
         self._devices: dict[str, Changed] = {}
         self._bound_at: dict[str, int] = {}
@@ -81,8 +81,11 @@ class ClusterAudit:
             self._check_choice(order, command.node)
 
     def check_ends(self) -> None:
-        """Every `Applied` is true."""
-        for key, order in self._orders.orders.items():
+        """Every `Applied` that was folded since is true by now."""
+        ended = self._orders.ended
+        new, self._ends_checked = ended[self._ends_checked :], len(ended)
+        for key in new:
+            order = self._orders.orders[key]
             if order.outcome == "Applied" and key not in self.effects:
                 evicted = order.body["kind"] == "EvictPod" and order.body["uid"] in self.ending
                 if not evicted:

@@ -85,12 +85,15 @@ class Gate:
 
 
 class OrdersAudit:
-    """Reads `chain` on. `orders` by command id; `rows` as the changes of decisions say, by table."""
+    """Reads `chain` on. `orders` by command id, `ended` in the order of their ends; `rows` by table, as
+    the changes of decisions say.
+    """
 
     def __init__(self, chain: ChainAudit) -> None:
         self.chain = chain
         self.sequence = 0
         self.orders: dict[str, Order] = {}
+        self.ended: list[str] = []
         self.groups: dict[str, Group] = {}
         self.rows: dict[str, dict[str, Json]] = {}
         self._versions: dict[str, tuple[list[int], list[int]]] = {}
@@ -217,6 +220,7 @@ class OrdersAudit:
                 detail = f"command {key} ended without a result"
                 raise Violation("ended-without-result", self.sequence, order.body["uid"], detail)
             order.ended_at, order.outcome = self.sequence, ends[key]["outcome"]
+            self.ended.append(key)
             self._open_of.pop(order.body["uid"], None)
         for key in ends:
             order = self.orders.get(key)

@@ -192,9 +192,9 @@ def forgetful_sink() -> AbstractContextManager[Any]:
 
 CANARIES: dict[str, Canary] = {
     "double release": Canary(double_release, ("over-capacity",)),
-    "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion")),
+    "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion", "gang-without-group")),
     "half a gang": Canary(half_gang, ("gang-partly-bound",)),
-    "an unordered set": Canary(unordered_set, ("digest-differs",)),
+    "an unordered set": Canary(unordered_set, ("digest-differs", "refold-differs")),
     "a clock that is read": Canary(clock_read, ("digest-differs",)),
     "acceptance by sequence alone": Canary(
         by_sequence_alone, ("decision-of-a-stale-record", "stale-command")

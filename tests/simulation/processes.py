@@ -6,7 +6,8 @@ feed is the simulation's own: it hands on less at a time than the product's.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from producers.informer import Informers, Pace
@@ -114,12 +115,12 @@ class LoopProcess(Process):
 class RoleProcess(LoopProcess):
     """A process of one of the product's roles, fed in small batches, as its topics grow."""
 
-    async def work(self, role: Role, *others: Coroutine[Any, Any, None]) -> None:
+    async def work(self, role: Role, *others: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """The role with what runs beside it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._feed(role))
             for other in others:
-                group.create_task(other)
+                group.create_task(other())
 
     async def _feed(self, role: Role) -> None:
         """Hands on consecutive records of each topic, topics in any order."""
@@ -163,7 +164,7 @@ class SequencerProcess(RoleProcess):
         wrong_us = 0
         if world.chaos.happens("clock_wrong"):
             wrong_us = world.chaos.between_us(-7_200, 1_800)
-        self.start(self.work(role, role.run()), wrong_us)
+        self.start(self.work(role, role.run), wrong_us)
 
 
 class DeciderProcess(RoleProcess):
@@ -179,7 +180,7 @@ class DeciderProcess(RoleProcess):
         )
         role = DeciderRole(self.decider, self.log, Leadership(always=True), checkpointer)
         self.on_fed()
-        self.start(self.work(role, role.run()))
+        self.start(self.work(role, role.run))
 
     def on_fed(self) -> None:
         """Says which digest it has come to."""
@@ -222,7 +223,8 @@ class SinkProcess(RoleProcess):
             on_resync=lambda _resource: None,
             still_waits=lambda _uid: True,
         )
-        self.start(self.work(role, sink.run(), keep(lease, lambda: sink.act(role.read_to_end))))
+        lead = partial(keep, lease, partial(sink.act, role.read_to_end))
+        self.start(self.work(role, sink.run, lead))
 
     async def _publish_result(self, result: CommandEnded) -> None:
         await asyncio.sleep(self.dice.uniform(0.001, 0.1))
@@ -262,7 +264,7 @@ class InformerProcess(RoleProcess):
 
     async def _follow(self, role: SinkRole) -> None:
         await role.read_to_end()
-        await self.work(role, self.informers.run())
+        await self.work(role, self.informers.run)
 
 
 async def publish(process: Process, topic: str, observations: Sequence[Observed]) -> None:

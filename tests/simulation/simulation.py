@@ -37,6 +37,8 @@ ABSENT = (
     "podgroups.scheduling.x-k8s.io",
 )
 ROUNDS = 500
+#: Chance in a round that a user, a node or another scheduler does something.
+ACTS = 0.2
 TWINS_MAX = 3
 #: Rest: nothing was appended and nothing happened for so long; longer than any back-off.
 QUIET_US = 25_000_000
@@ -131,7 +133,7 @@ class Simulation:
         for role in ROLES:
             self._start(role)
         for _ in range(self._rounds):
-            if self.chaos.dice.random() < 0.12:
+            if self.chaos.dice.random() < ACTS:
                 self.workload.act()
             self._upset()
             self._take_turns()
@@ -163,6 +165,7 @@ class Simulation:
     def _audit(self) -> None:
         self.orders.read()
         self.cluster.read()
+        self.cluster.check_ends()
 
     # Processes
 

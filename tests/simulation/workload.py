@@ -53,7 +53,7 @@ class Workload:
     def _weighted(self) -> list[tuple[int, Callable[[], None]]]:
         return [
             (12, self.add_pod),
-            (4, self.add_gpu_pod),
+            (7, self.add_gpu_pod),
             (5, self.add_gang),
             (2, self.add_foreign_pod),
             (2, self.add_replicas),
@@ -250,7 +250,7 @@ class Workload:
     # Inside
 
     def _add_node(self, name: str) -> None:
-        gpus = self._dice.choice((0, 0, 2, 3))
+        gpus = self._dice.choice((0, 2, 3))
         cpu = self._dice.choice((2000, 4000, 6000))
         allocatable = {
             "cpu": f"{cpu}m",
