@@ -23,4 +23,11 @@ class Unavailable(LockstepError):
 
 
 class Fatal(LockstepError):
-    """The role must stop; going on would lose or repeat something."""
+    """The role must stop; going on would lose or repeat something.
+
+    `cause` is a word to count by, and to find the page in `docs/runbooks/` with.
+    """
+
+    def __init__(self, message: str, cause: str = "other") -> None:
+        super().__init__(message)
+        self.cause = cause

@@ -37,6 +37,7 @@ class DecisionHeader(msgspec.Struct, frozen=True):
     record_hash: str
     previous_digest: str
     digest: str
+    timestamp_us: int = 0
     next_deadline_us: int = 0
     work_left: bool = False
 
@@ -150,7 +151,8 @@ class StallWatch:
             raise Fatal(
                 f"{self._topic}: entries arrive, but none follows sequence {chain.sequence} since"
                 f" {now_s - self._skipping_since_s:.0f} s;"
-                " stop other writers of this topic and restart"
+                " stop other writers of this topic and restart",
+                cause="chain_stalled",
             )
 
 

@@ -28,7 +28,8 @@ class DecisionDiverged(Fatal):
     def __init__(self, sequence: int, detail: str) -> None:
         super().__init__(
             f"decision {sequence} differs: {detail}; stop this decider and run"
-            f" `lockstep replay --verify --until {sequence}`"
+            f" `lockstep replay --verify --until {sequence}`",
+            cause="decision_diverged",
         )
         self.sequence = sequence
 
@@ -120,7 +121,8 @@ class Decider:
             sequence = self.chain.sequence
             raise Fatal(
                 f"record {sequence} cannot be decided: {type(error).__name__}: {error}; nothing"
-                f" after it is decided; keep it with `lockstep log export FILE --until {sequence}`"
+                f" after it is decided; keep it with `lockstep log export FILE --until {sequence}`",
+                cause="record_undecidable",
             ) from error
 
     def _remember(self, sequence: int, data: bytes) -> None:

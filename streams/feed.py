@@ -202,7 +202,8 @@ class Feed:
         if first != expected or records[-1].offset - first != len(records) - 1:
             raise Fatal(
                 f"{topic}: offset {expected} is gone from the log (next is {first});"
-                " retention must be longer; start from a newer checkpoint"
+                " retention must be longer; start from a newer checkpoint",
+                cause="history_lost",
             )
         return True
 

@@ -94,7 +94,8 @@ def recover(history: LogHistory, progress: Progress | None = None) -> Recovered:
             raise Fatal(
                 f"decisions: sequence {decider.decisions.sequence} is ahead of the journal, which ends"
                 f" at {decider.sequence}: the journal has lost records; restore the topic, or"
-                " `lockstep log export` what is left and import it into a new log"
+                " `lockstep log export` what is left and import it into a new log",
+                cause="decisions_ahead",
             )
     if progress is not None:
         progress(size, size)
@@ -132,7 +133,8 @@ def check_intake(reader: LogReader, positions: dict[str, int]) -> None:
         if end <= taken:
             raise Fatal(
                 f"intake topic {topic} ends at offset {end}, but the journal has taken in offset {taken}:"
-                " it was made anew or did not come along; restore it, or begin a new log"
+                " it was made anew or did not come along; restore it, or begin a new log",
+                cause="topic_deleted",
             )
 
 

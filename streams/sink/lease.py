@@ -191,7 +191,8 @@ class Lease:
         raise Fatal(
             f"Lease {where} belongs to log {theirs or 'unknown'}, this is log "
             f"{self.settings.log_id}: run with that log, or, if it is gone, delete the Lease "
-            f"(kubectl -n {self.settings.namespace} delete lease {self._name})"
+            f"(kubectl -n {self.settings.namespace} delete lease {self._name})",
+            cause="lease_of_another_log",
         )
 
     def _holding(self) -> dict[str, Any]:
