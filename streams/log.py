@@ -163,16 +163,16 @@ class LogAddress:
     def parse(cls, url: str) -> Self:
         """Raises `LockstepError` naming what is wrong with `url` and what would be right."""
         parts = urlsplit(url)
+        if "@" in parts.netloc:  # first of all: the other messages show the address
+            raise LockstepError(
+                "log address: no user or password in it;"
+                " set LOCKSTEP_KAFKA_SASL_USERNAME and LOCKSTEP_KAFKA_SASL_PASSWORD"
+            )
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         prefix = query.pop("prefix", DEFAULT_PREFIX)
         if query:
             raise LockstepError(
                 f"log address {url}: unknown option {sorted(query)[0]!r}; only prefix"
-            )
-        if "@" in parts.netloc:
-            raise LockstepError(
-                "log address: no user or password in it;"
-                " set LOCKSTEP_KAFKA_SASL_USERNAME and LOCKSTEP_KAFKA_SASL_PASSWORD"
             )
         if parts.scheme == "embedded":
             if parts.netloc or not parts.path.strip("/"):
@@ -269,11 +269,23 @@ def create_topics(
     address = LogAddress.parse(url)
     if address.scheme != "kafka":
         return []
-    from streams.log_kafka import create_kafka_topics
+    from streams.log_kafka_topics import create_kafka_topics
 
     return create_kafka_topics(
         address, domains, replication, settings or LogSettings.from_environment()
     )
+
+
+def check_history(url: str, domains: int = 1, settings: LogSettings | None = None) -> None:
+    """Raises `Fatal` when a topic of history was deleted from a log that holds records.
+
+    Call it before `create_topics`, which would make an empty one in its place.
+    """
+    address = LogAddress.parse(url)
+    if address.scheme == "kafka":
+        from streams.log_kafka_topics import check_kafka_history
+
+        check_kafka_history(address, domains, settings or LogSettings.from_environment())
 
 
 def check_topics(url: str, domains: int = 1, settings: LogSettings | None = None) -> list[str]:
@@ -283,6 +295,6 @@ def check_topics(url: str, domains: int = 1, settings: LogSettings | None = None
     address = LogAddress.parse(url)
     if address.scheme != "kafka":
         return []
-    from streams.log_kafka import check_kafka_topics
+    from streams.log_kafka_topics import check_kafka_topics
 
     return check_kafka_topics(address, domains, settings or LogSettings.from_environment())

@@ -1,5 +1,5 @@
-"""The log on Kafka (librdkafka through confluent-kafka): reader, writer, topics. Opened by
-`streams.log` only.
+"""The log on Kafka (librdkafka through confluent-kafka): reader and writer. Opened by `streams.log`
+only; topics are made in `streams.log_kafka_topics`.
 
 Reading is outside any group: positions are given by the caller, nothing is committed. Writing is
 idempotent with acks=all. Faust is not here: it has its own client, and its deliveries are only
@@ -21,11 +21,10 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from schemas.errors import Fatal, LockstepError, Unavailable
 from streams.log import Entry, LogAddress, LogRecord, LogSettings
-from streams.topics import MESSAGE_BYTES_MAX, REPLICATION_WANTED, SETTINGS, changelogs
+from streams.topics import MESSAGE_BYTES_MAX, SETTINGS
 
 #: Room for the frame around a message of the greatest size.
 _FETCH_BYTES: Final = MESSAGE_BYTES_MAX + 64 * 1024
@@ -33,6 +32,9 @@ _LINGER_MS: Final = 1
 _RETRY_S: Final = 0.05
 #: How long a new topic may be unknown to a broker that did not make it.
 _SPREADING_S: Final = 2.0
+#: So long a broker must say that a topic, or an offset, that was there is not: one that has just
+#: started may say so for a moment.
+GONE_S: Final = 20.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _MISSING: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -68,7 +70,7 @@ _complaints: dict[str, str] = {}
 
 
 @contextmanager
-def _translated(
+def translated(
     address: LogAddress, what: str, client: Any = None, *, known: bool = False
 ) -> Iterator[None]:
     """Kafka's exceptions as ours; `what` names the object.
@@ -101,9 +103,7 @@ def _whole_name(address: LogAddress, topic: str) -> str:
     return address.prefix + topic
 
 
-def _await_topics(
-    client: Any, names: set[str], settings: LogSettings, within_s: float
-) -> list[str]:
+def await_topics(client: Any, names: set[str], settings: LogSettings, within_s: float) -> list[str]:
     """Wait until every partition of `names` has a leader; returns those that have not."""
     deadline = time.monotonic() + within_s
     while True:
@@ -116,6 +116,32 @@ def _await_topics(
         if not waiting or time.monotonic() > deadline:
             return waiting
         time.sleep(_RETRY_S)
+
+
+class _Doubts:
+    """What the broker says against what it said before, by topic; believed once it has said so for
+    `GONE_S`.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+
+    def confirmed(self, topic: str) -> bool:
+        """It says so now; true when it has for long enough."""
+        now_s = time.monotonic()
+        return now_s - self._since_s.setdefault(topic, now_s) >= GONE_S
+
+    def dispel(self, topic: str) -> None:
+        """It says what it said before."""
+        self._since_s.pop(topic, None)
+
+
+def _deleted(name: str, what: str) -> Fatal:
+    return Fatal(
+        f"topic {name} {what}: it was deleted; nothing is made in its place; restore it,"
+        " or begin a new log (docs/runbooks/LockstepTopicDeleted.md)",
+        cause="topic_deleted",
+    )
 
 
 class KafkaReader:
@@ -133,7 +159,8 @@ class KafkaReader:
         self._next = 0
         self._known: set[str] = set()  # topics that have answered
         self._high = 0  # end of the assigned topic when last asked
-        with _translated(address, "client settings"):
+        self._doubts = _Doubts()
+        with translated(address, "client settings"):
             self._consumer = Consumer(
                 client_config(address, settings)
                 | {
@@ -154,7 +181,7 @@ class KafkaReader:
         name = self._name(topic)
         started = time.monotonic()
         known = topic in self._known
-        with self._lock, _translated(self._address, name, self._consumer, known=known):
+        with self._lock, translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
@@ -170,6 +197,8 @@ class KafkaReader:
                         time.sleep(_RETRY_S)
                         continue
                     self._unassign()  # what is fetched would go astray in the poll for the reason
+                    if known and code in _MISSING and self._doubts.confirmed(topic):
+                        raise _deleted(name, "is no longer at the broker") from error
                     raise
                 else:
                     self._known.add(topic)
@@ -197,6 +226,12 @@ class KafkaReader:
             if self._assigned is not None and timeout_s <= 0:
                 self._unassign()
             low, high = self._watermarks(topic)
+            if offset <= high:
+                self._doubts.dispel(topic)
+            elif self._doubts.confirmed(topic):
+                raise _deleted(
+                    self._name(topic), f"ends at offset {high}, though offset {offset - 1} was read"
+                )
             if offset > high or (offset == high and timeout_s <= 0):
                 return []
             if self._assigned != topic or self._next != offset:
@@ -212,7 +247,7 @@ class KafkaReader:
 
     def _assign(self, topic: str, offset: int) -> None:
         name = self._name(topic)
-        with _translated(self._address, name):
+        with translated(self._address, name):
             self._consumer.assign([TopicPartition(name, self._domain, offset)])
         self._assigned, self._next = topic, offset
 
@@ -236,7 +271,7 @@ class KafkaReader:
         return -1 if position.offset == OFFSET_INVALID else int(position.offset)
 
     def _take(self, topic: str, offset: int, limit: int, timeout_s: float) -> list[LogRecord]:
-        with _translated(self._address, self._name(topic), known=True):
+        with translated(self._address, self._name(topic), known=True):
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return []
@@ -261,9 +296,10 @@ class KafkaReader:
     def _refuse(self, error: KafkaError, topic: str) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise Fatal(
-                f"kafka {self._address.place}: {self._name(topic)} has no offset {self._next}"
+                f"kafka {self._address.place}: {self._name(topic)} has no offset {self._next}",
+                cause="history_lost",
             )
-        with _translated(self._address, self._name(topic), known=True):
+        with translated(self._address, self._name(topic), known=True):
             raise KafkaException(error)
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 port
@@ -286,6 +322,7 @@ class KafkaWriter:
         self._closed = False
         self._producer: Producer | None = None
         self._known: set[str] = set()
+        self._doubts = _Doubts()
 
     def _name(self, topic: str) -> str:
         """The whole name of a topic that is there; without this check an append would only time
@@ -293,8 +330,8 @@ class KafkaWriter:
         """
         name = _whole_name(self._address, topic)
         if topic not in self._known:
-            with _translated(self._address, name, self._open()):
-                if _await_topics(self._open(), {name}, self._settings, _SPREADING_S):
+            with translated(self._address, name, self._open()):
+                if await_topics(self._open(), {name}, self._settings, _SPREADING_S):
                     raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
             self._known.add(topic)
         return name
@@ -303,7 +340,7 @@ class KafkaWriter:
         if self._closed:
             raise Fatal("kafka: a closed writer cannot append")
         if self._producer is None:
-            with _translated(self._address, "client settings"):
+            with translated(self._address, "client settings"):
                 self._producer = Producer(
                     client_config(self._address, self._settings)
                     | {
@@ -334,7 +371,7 @@ class KafkaWriter:
             try:
                 for index, entry in enumerate(entries):
                     self._produce(producer, entry, index, reports)
-                self._await(producer, reports, len(entries))
+                self._await(producer, reports, entries)
             except BaseException:
                 self._abandon(producer)
                 raise
@@ -353,7 +390,7 @@ class KafkaWriter:
             reports[index] = error, message.offset()
 
         name = self._name(topic)
-        with _translated(self._address, name):
+        with translated(self._address, name):
             try:
                 producer.produce(name, value, key, partition=self._domain, on_delivery=on_delivery)
             except BufferError as error:
@@ -362,9 +399,13 @@ class KafkaWriter:
                 ) from error
 
     def _await(
-        self, producer: Producer, reports: dict[int, tuple[KafkaError | None, int]], count: int
+        self,
+        producer: Producer,
+        reports: dict[int, tuple[KafkaError | None, int]],
+        entries: Sequence[Entry],
     ) -> None:
         """Wait for every record's outcome; raises on the first record (in order) that failed."""
+        count = len(entries)
         deadline = time.monotonic() + self._settings.timeout_s + 1.0
         while len(reports) < count:
             if time.monotonic() > deadline:
@@ -373,13 +414,16 @@ class KafkaWriter:
                     "records; they may or may not be in the log"
                 )
             producer.poll(0.1)
-        for index in range(count):
+        for index, (topic, _, _) in enumerate(entries):
             error = reports[index][0]
-            if error is not None:
-                with _translated(
-                    self._address, f"append, record {index + 1} of {count}", known=True
-                ):
-                    raise KafkaException(error)
+            if error is None:
+                self._doubts.dispel(topic)
+                continue
+            if error.code() in _MISSING and self._doubts.confirmed(topic):
+                raise _deleted(self._name(topic), "is no longer at the broker")
+            what = f"append to {self._name(topic)}, record {index + 1} of {count}"
+            with translated(self._address, what, known=True):
+                raise KafkaException(error)
 
     def _abandon(self, producer: Producer) -> None:
         """Drop what waits; what a broker already has may still be written."""
@@ -390,86 +434,3 @@ class KafkaWriter:
         with self._lock:
             self._closed = True
             self._producer = None
-
-
-def _admin(address: LogAddress, settings: LogSettings) -> AdminClient:
-    with _translated(address, "client settings"):
-        return AdminClient(client_config(address, settings))
-
-
-def create_kafka_topics(
-    address: LogAddress, domains: int, replication: int | None, settings: LogSettings
-) -> list[str]:
-    """Make what is missing; returns the short names made. Existing topics are left as they are."""
-    admin = _admin(address, settings)
-    with _translated(address, "list of topics", admin):
-        cluster = admin.list_topics(timeout=settings.timeout_s)
-    copies = replication or min(REPLICATION_WANTED, len(cluster.brokers))
-    topics = SETTINGS | changelogs(domains)
-    missing = [name for name in topics if address.prefix + name not in cluster.topics]
-    if not missing:
-        return []
-    futures = admin.create_topics(
-        [
-            NewTopic(
-                address.prefix + name,
-                num_partitions=domains,
-                replication_factor=copies,
-                config=topics[name].kafka_config(copies),
-            )
-            for name in missing
-        ],
-        operation_timeout=settings.timeout_s,
-        request_timeout=settings.timeout_s,
-    )
-    made = []
-    for name, future in futures.items():
-        try:
-            with _translated(address, f"create topic {name}"):
-                future.result()
-        except Unavailable as error:
-            cause = error.__cause__
-            code = cause.args[0].code() if isinstance(cause, KafkaException) else None
-            if code == KafkaError.TOPIC_ALREADY_EXISTS:
-                continue  # made by somebody else meanwhile; `check_topics` compares it
-            raise
-        made.append(name.removeprefix(address.prefix))
-    with _translated(address, "new topics"):
-        _await_topics(admin, {address.prefix + name for name in missing}, settings, 10.0)
-    return made
-
-
-def check_kafka_topics(address: LogAddress, domains: int, settings: LogSettings) -> list[str]:
-    """One line for each difference between the broker and `streams.topics`."""
-    admin = _admin(address, settings)
-    with _translated(address, "list of topics", admin):
-        cluster = admin.list_topics(timeout=settings.timeout_s)
-    topics = SETTINGS | changelogs(domains)
-    differences = []
-    present = []
-    for short in topics:
-        name = address.prefix + short
-        topic = cluster.topics.get(name)
-        if topic is None:
-            differences.append(f"{name}: missing; `lockstep topics create` makes it")
-            continue
-        present.append(short)
-        if len(topic.partitions) != domains:
-            differences.append(
-                f"{name}: {len(topic.partitions)} partitions, should be {domains} (one a domain)"
-            )
-    if not present:
-        return differences
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, address.prefix + s) for s in present]
-    described = admin.describe_configs(resources, request_timeout=settings.timeout_s)
-    for resource, future in described.items():
-        with _translated(address, f"settings of {resource.name}"):
-            found = future.result()
-        partitions = cluster.topics[resource.name].partitions
-        copies = min((len(part.replicas) for part in partitions.values()), default=1)
-        wanted = topics[resource.name.removeprefix(address.prefix)].kafka_config(copies)
-        for key, value in wanted.items():
-            have = found[key].value if key in found else None
-            if have != value:
-                differences.append(f"{resource.name}: {key} is {have}, should be {value}")
-    return differences
