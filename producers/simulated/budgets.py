@@ -65,7 +65,7 @@ def _disruptions_allowed(store: ObjectStore, budget: Raw) -> int:
     expected = _expected(store, covered)
     if spec.get("maxUnavailable") is not None:
         return healthy - (expected - _amount(spec["maxUnavailable"], expected))
-    return healthy - _amount(spec.get("minAvailable", 0), expected)
+    return healthy - _amount(spec.get("minAvailable") or 0, expected)
 
 
 def _amount(value: Any, expected: int) -> int:
@@ -87,7 +87,8 @@ def _expected(store: ObjectStore, pods: list[Raw]) -> int:
         ]
         if uids:
             spec = owners[uids[0]].get("spec") or {}
-            scales[uids[0]] = int(spec.get("replicas", spec.get("parallelism", 1)))
+            counts = (spec.get("replicas"), spec.get("parallelism"), 1)
+            scales[uids[0]] = int(next(count for count in counts if count is not None))
         else:
             bare += 1
     return bare + sum(scales.values())

@@ -13,6 +13,7 @@ from producers.simulated.budgets import budget_in_the_way
 from producers.simulated.controllers import Controllers, phase_of
 from producers.simulated.faults import Call, Faults, Reply
 from producers.simulated.kinds import KINDS, POD, Kind, kind_of, kinds_named
+from producers.simulated.shapes import check_shape
 from producers.simulated.store import (
     ObjectStore,
     Raw,
@@ -48,6 +49,7 @@ class Cluster:
     def apply(self, document: Raw) -> None:
         """Creates the object, or replaces the one of that name. Raises `InvalidMessage`."""
         kind = kind_of(document)
+        check_shape(kind, document)
         self._store_document(kind, with_name(kind, document))
         self._controllers.reconcile()
 

@@ -91,17 +91,21 @@ class Controllers:
     def _reconcile_job(self, owner: Raw) -> None:
         spec = owner.get("spec") or {}
         phases = [phase_of(pod) for pod in self.store.owned_by(POD, uid_of(owner))]
-        parallelism = int(spec.get("parallelism", 1))
-        completions = int(spec.get("completions", parallelism))
-        if phases.count("Failed") > int(spec.get("backoffLimit", 6)):
+        parallelism = _count(spec, "parallelism", 1)
+        completions = _count(spec, "completions", parallelism)
+        if phases.count("Failed") > _count(spec, "backoffLimit", 6):
             return
         missing = completions - phases.count("Succeeded")
         self._reconcile_count(_JOB, owner, min(parallelism, max(missing, 0)))
 
 
 def _replicas(owner: Raw) -> int:
-    value = (owner.get("spec") or {}).get("replicas")
-    return 1 if value is None else int(value)
+    return _count(owner.get("spec") or {}, "replicas", 1)
+
+
+def _count(spec: Raw, field: str, default: int) -> int:
+    value = spec.get(field)
+    return default if value is None else int(value)
 
 
 def _template(owner: Raw) -> Raw:

@@ -302,3 +302,56 @@ def test_a_status_patch_is_kept_without_an_event() -> None:
     cluster.patch_status("pods", "default", "a", UID, {"reason": "yes"})
     assert {"reason": "yes"} == read(cluster)["status"]
     assert [] == seen(cluster)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "field"),
+    [
+        ("v1/Node", {"metadata": {"labels": 5}}, "metadata.labels"),
+        ("v1/Pod", {"metadata": {"namespace": [1]}}, "metadata.namespace"),
+        (
+            "v1/Pod",
+            {"metadata": {"ownerReferences": [{"uid": []}]}},
+            "metadata.ownerReferences.uid",
+        ),
+        ("v1/Pod", {"spec": {"priorityClassName": []}}, "spec.priorityClassName"),
+        (
+            "v1/Pod",
+            {"spec": {"containers": [{"resources": {"requests": 5}}]}},
+            "spec.containers.resources.requests",
+        ),
+        ("apps/v1/Deployment", {"spec": {"replicas": "x"}}, "spec.replicas"),
+        ("apps/v1/ReplicaSet", {"spec": {"replicas": 10**12}}, "spec.replicas"),
+        ("apps/v1/StatefulSet", {"spec": {"template": []}}, "spec.template"),
+        ("batch/v1/Job", {"spec": {"completions": -1}}, "spec.completions"),
+        ("policy/v1/PodDisruptionBudget", {"spec": {"minAvailable": "x"}}, "spec.minAvailable"),
+        ("policy/v1/PodDisruptionBudget", {"spec": {"selector": 5}}, "spec.selector"),
+        (
+            "policy/v1/PodDisruptionBudget",
+            {"spec": {"selector": {"matchExpressions": [{"key": "a"}]}}},
+            "spec.selector.matchExpressions.operator",
+        ),
+        ("scheduling.koordinator.sh/v1alpha1/Device", {"spec": {"devices": 5}}, "spec.devices"),
+        ("scheduling.k8s.io/v1/PriorityClass", {"value": "x"}, "value"),
+    ],
+)
+def test_a_field_of_the_wrong_shape_is_refused_by_name(
+    kind: str, parts: dict[str, Any], field: str
+) -> None:
+    """What controllers, budgets and admission read is checked before it is stored."""
+    api_version, _, name = kind.rpartition("/")
+    metadata = {"name": "a", **parts.pop("metadata", {})}
+    with pytest.raises(InvalidMessage) as refusal:
+        cluster_of({"apiVersion": api_version, "kind": name, "metadata": metadata, **parts})
+    assert refusal.value.detail.startswith(f"field {field}: ")
+
+
+def test_a_job_without_counts_runs_one_pod_to_its_end() -> None:
+    """Counts that are null are as good as absent."""
+    spec = {"parallelism": None, "completions": None, "backoffLimit": None}
+    cluster = cluster_of(
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    )
+    assert cluster.read_pod("default", "j-00001") is not None
+    cluster.set_phase("default", "j-00001", "Succeeded")
+    assert cluster.read_pod("default", "j-00002") is None
