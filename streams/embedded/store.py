@@ -346,7 +346,7 @@ class Store(_Database):
 
 
 def _open_error(path: str, error: Exception) -> LockstepError:
-    if "lock" in str(error).lower():
+    if "/LOCK: " in str(error):  # the lock file; a directory or a block may have "lock" in its name
         return LockstepError(
             f"embedded log {path}: another process writes it; stop that one first"
             " (reading is always possible)"

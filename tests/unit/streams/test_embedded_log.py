@@ -85,6 +85,16 @@ def test_second_writing_process_gets_one_clear_error(url: str) -> None:
     open_writer(url).close()
 
 
+def test_damage_is_not_taken_for_another_writer(tmp_path: Path) -> None:
+    """A log that cannot be opened says why, whatever its directory is called."""
+    url = f"embedded://{tmp_path}/lockstep"
+    open_writer(url).close()
+    for manifest in tmp_path.glob("lockstep/MANIFEST-*"):
+        manifest.write_bytes(b"no manifest")
+    with pytest.raises(LockstepError, match="cannot open: Corruption"):
+        open_writer(url)
+
+
 def test_follower_sees_what_another_process_appends(url: str) -> None:
     """A reader in another process follows while the writer goes on."""
     with start_writer(url, 0) as process:

@@ -34,6 +34,8 @@ def test_addresses_are_taken_apart(url: str, expected: LogAddress) -> None:
         ("embedded:///", "want embedded:///absolute/path"),
         ("kafka://a:9092?sasl=x", "unknown option 'sasl'"),
         ("kafka://user:secret@a:9092", "LOCKSTEP_KAFKA_SASL_USERNAME"),
+        ("kafka://user:secret@a:9092?acks=0", "LOCKSTEP_KAFKA_SASL_USERNAME"),
+        ("pulsar://user:secret@a", "LOCKSTEP_KAFKA_SASL_USERNAME"),
     ],
 )
 def test_bad_addresses_say_what_is_right(url: str, said: str) -> None:
