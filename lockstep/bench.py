@@ -1,11 +1,12 @@
 """`lockstep bench NAME`: the benchmarks of the performance page. Prints JSON or one line a figure; decides nothing."""
 
-import json
 import tempfile
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
+from lockstep.options import Output, OutputOption, print_json, progress_bar
 
 
 class Name(StrEnum):
@@ -13,13 +14,6 @@ class Name(StrEnum):
 
     CORE = "core"
     REPLAY = "replay"
-
-
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def bench(
@@ -36,14 +30,14 @@ def bench(
         int, typer.Option(help="replay: observations in the journal.", min=1)
     ] = 1_000_000,
     live: Annotated[int, typer.Option(help="replay: pods that run at once.", min=1)] = 50_000,
-    output: Annotated[Output, typer.Option(help="table or json.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a benchmark on this machine."""
     results = (
         _core(nodes, pods, repeats) if name is Name.CORE else _replay(nodes, observations, live)
     )
     if output is Output.JSON:
-        print(json.dumps(results, indent=2))
+        print_json(results)
         return
     for label, figures in results.items():
         print(label)
@@ -67,7 +61,6 @@ def _core(nodes: int, pods: int, repeats: int) -> dict[str, dict[str, Any]]:
 
 def _replay(nodes: int, observations: int, live: int) -> dict[str, dict[str, Any]]:
     from bench.replay import run_replay, write_history
-    from lockstep.options import progress_bar
 
     with tempfile.TemporaryDirectory() as folder:
         url = f"embedded://{folder}/log"

@@ -1,8 +1,7 @@
-"""Reads the input of `lockstep simulate`: multi-document YAML or JSON files, `-` for standard
-input.
+"""Reads manifests: multi-document YAML or JSON files, `-` for standard input; and files of policy fields.
 
-Gives numbered documents; what a document means is decided in `lockstep.simulate_play`. Whatever is
-wrong with a file becomes one `LockstepError` that names the file and the place.
+Gives numbered documents; what a document means is decided in `lockstep.simulate_play`. Whatever is wrong with a file
+becomes one `LockstepError` that names the file and the place. Called by `lockstep simulate` and `lockstep run`.
 """
 
 import json
@@ -63,7 +62,10 @@ def read_documents(files: list[str]) -> list[Document]:
 
 
 def read_policy(file: str) -> dict[str, Any]:
-    """The policy fields of a file, in the journal's form: a Policy document, or its spec alone."""
+    """The policy fields of a file, in the journal's form: a Policy document, or its spec alone.
+
+    Raises `LockstepError` that names the file and the field.
+    """
     documents = read_documents([file])
     if len(documents) != 1:
         raise LockstepError(f"{file}: one policy is wanted, not {len(documents)} documents")

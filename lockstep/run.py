@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from lockstep.options import DatadirOption, DomainOption, LogOption, datadir_of, progress_bar
-from schemas.errors import LockstepError
 
 
 def run(
@@ -36,6 +35,7 @@ def run(
     ] = "",
 ) -> None:
     """Run the service; without a role named, all of them."""
+    from lockstep.manifests import read_policy
     from lockstep.service import Service, ServiceSettings
     from streams.log import create_topics
     from streams.logs import build_logging
@@ -45,7 +45,7 @@ def run(
         log=log,
         domain=domain,
         datadir=datadir_of(log, datadir),
-        policy=None if policy is None else read_policy(policy),
+        policy=None if policy is None else read_policy(str(policy)),
         kubeconfig=None if kubeconfig is None else str(kubeconfig),
         lease_namespace=lease_namespace,
         identity=identity,
@@ -84,28 +84,3 @@ def _first(errors: BaseException) -> BaseException:
     while isinstance(errors, BaseExceptionGroup):
         errors = errors.exceptions[0]
     return errors
-
-
-def read_policy(path: Path) -> dict[str, Any]:
-    """The policy fields in a manifest (its `spec`, or the whole document). Raises `LockstepError` with the file's
-    name.
-    """
-    import yaml
-
-    from schemas.policy import policy_change
-
-    try:
-        plain = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        first_line = str(error).splitlines()[0]
-        raise LockstepError(f"--policy {path}: cannot read: {first_line}") from error
-    spec = plain.get("spec", plain) if isinstance(plain, dict) else None
-    if not isinstance(spec, dict):
-        raise LockstepError(
-            f"--policy {path}: want a mapping of policy fields, or a Policy document"
-        )
-    try:
-        policy_change(spec)
-    except LockstepError as error:
-        raise LockstepError(f"--policy {path}: {error}") from error
-    return spec

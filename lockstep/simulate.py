@@ -16,7 +16,7 @@ from schemas.errors import Fatal, LockstepError
 _MEMORY: Final = "simulate"
 
 
-class Output(StrEnum):
+class ReportForm(StrEnum):
     """How reports are printed."""
 
     TABLE = "table"
@@ -32,8 +32,8 @@ def simulate(
         str | None, typer.Option(metavar="FILE", help="Policy that the history starts with.")
     ] = None,
     output: Annotated[
-        Output, typer.Option(help="json: the last report; jsonl: one report a settle point.")
-    ] = Output.TABLE,
+        ReportForm, typer.Option(help="json: the last report; jsonl: one report a settle point.")
+    ] = ReportForm.TABLE,
     log: Annotated[
         str, typer.Option(metavar="LOG", help="memory, or embedded:///path to keep the history.")
     ] = "memory",
@@ -42,9 +42,9 @@ def simulate(
     raise typer.Exit(run(files, policy, output, log))
 
 
-def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
+def run(files: list[str], policy: str | None, output: ReportForm, log: str) -> int:
     """Plays the files and prints; returns the exit code: 1 a restart that differs, 2 bad input."""
-    from lockstep.simulate_documents import read_documents, read_policy
+    from lockstep.manifests import read_documents, read_policy
     from lockstep.simulate_play import Play
     from streams.log_memory import drop_memory_log
 
@@ -56,7 +56,7 @@ def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
         for document in documents:
             shown = len(play.reports)
             play.play(document)
-            if output is Output.JSONL:
+            if output is ReportForm.JSONL:
                 _print_lines(play.reports[shown:])
         shown = len(play.reports)
         play.finish()
@@ -70,9 +70,9 @@ def run(files: list[str], policy: str | None, output: Output, log: str) -> int:
         if play is not None:
             play.engine.close()
         drop_memory_log(_MEMORY)
-    if output is Output.JSONL:
+    if output is ReportForm.JSONL:
         _print_lines(play.reports[shown:])
-    elif output is Output.JSON:
+    elif output is ReportForm.JSON:
         _print_lines(play.reports[-1:])
     else:
         from lockstep.simulate_tables import print_reports

@@ -6,10 +6,10 @@ Must not read a clock or print. Called by `lockstep.simulate` and by the scenari
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from lockstep.simulate_documents import Document
+from lockstep.manifests import Document
+from lockstep.options import format_time
 from lockstep.simulate_engine import Engine
 from lockstep.simulate_sink import SimulatedSink
 from lockstep.simulate_steps import Step, read_step
@@ -234,16 +234,10 @@ class Play:
             "step": self._step,
             "sequence": self.engine.sequence,
             "digest": self.engine.digest,
-            "time": _moment(self.cluster.now_us),
+            "time": format_time(self.cluster.now_us),
         }
         commands = [_row(command) for command in sorted(self._commands, key=_order)]
         return {**head, **rows, "commands": commands}
-
-
-def _moment(us: int) -> str:
-    whole = datetime.fromtimestamp(us // 1_000_000, tz=UTC)
-    fraction = f".{us % 1_000_000:06d}".rstrip("0").rstrip(".")
-    return f"{whole:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def _items(raw: dict[str, Any]) -> list[dict[str, Any]]:

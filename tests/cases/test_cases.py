@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from lockstep.simulate_documents import Document, read_documents
+from lockstep.manifests import Document, read_documents
 from lockstep.simulate_play import Play
 from schemas.errors import LockstepError
 from streams.log_memory import drop_memory_log

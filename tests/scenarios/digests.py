@@ -8,7 +8,7 @@ compare.
 import json
 from pathlib import Path
 
-from lockstep.simulate_documents import read_documents
+from lockstep.manifests import read_documents
 from lockstep.simulate_play import Play
 from schemas.errors import LockstepError
 from streams.log_memory import drop_memory_log

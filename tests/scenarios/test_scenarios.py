@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from lockstep.simulate_documents import read_documents
+from lockstep.manifests import read_documents
 from lockstep.simulate_play import Play
 from schemas.errors import LockstepError
 from streams.log_memory import drop_memory_log

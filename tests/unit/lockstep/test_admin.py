@@ -1,4 +1,4 @@
-"""The local socket of a running service, and a policy file."""
+"""The local socket of a running service."""
 
 import asyncio
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lockstep.admin import ask, listening, socket_path
-from lockstep.run import read_policy
 from schemas.errors import LockstepError
 
 
@@ -75,39 +74,3 @@ def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
     assert len(os.fsencode(socket_path(deep))) <= 100
     assert socket_path(deep) != socket_path(tmp_path / ("e" * 120))
     assert [0] == serve(deep, [b"{}"])
-
-
-def test_a_policy_file_is_a_document_or_its_spec(tmp_path: Path) -> None:
-    """Both forms, with Go durations."""
-    path = tmp_path / "policy.yaml"
-    path.write_text("kind: Policy\nspec: {gangs: {defaultTimeout: 90s}}\n")
-    assert {"gangs": {"defaultTimeout": "90s"}} == read_policy(path)
-    path.write_text("gangs: {defaultTimeout: 90s}\n")
-    assert {"gangs": {"defaultTimeout": "90s"}} == read_policy(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ("[1]", "want a mapping"),
-        ("{", "cannot read"),
-        ("gangs: {defaultTimeout: soon}", "gangs.defaultTimeout"),
-        ("moons: 3", "moons"),
-    ],
-)
-def test_a_bad_policy_file_names_itself_and_the_field(
-    content: str, told: str, tmp_path: Path
-) -> None:
-    """One line, with the remedy's place."""
-    path = tmp_path / "policy.yaml"
-    path.write_text(content)
-    with pytest.raises(LockstepError, match=told) as error:
-        read_policy(path)
-    assert str(path) in str(error.value)
-    assert 1 == len(str(error.value).splitlines())
-
-
-def test_a_policy_file_that_is_not_there(tmp_path: Path) -> None:
-    """The path is named."""
-    with pytest.raises(LockstepError, match=r"none\.yaml"):
-        read_policy(tmp_path / "none.yaml")

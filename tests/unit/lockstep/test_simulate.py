@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.simulate import Output, run
-from lockstep.simulate_documents import read_documents, read_policy
+from lockstep.manifests import read_documents, read_policy
+from lockstep.simulate import ReportForm, run
 from lockstep.simulate_engine import Engine
 from lockstep.simulate_play import START_US
 from lockstep.simulate_steps import Step, read_step
@@ -78,15 +78,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, said: st
 
 
 def test_a_policy_is_a_document_or_its_spec(tmp_path: Path) -> None:
-    """Both forms give the same fields; anything else is refused."""
-    spec = "{schedulerNames: [mine]}"
+    """Both forms give the same fields, durations in microseconds; anything else is refused, in one line."""
+    spec = "{schedulerNames: [mine], gangs: {defaultTimeout: 90s}}"
     whole = f"apiVersion: lockstep.dev/v1\nkind: Policy\nspec: {spec}"
     forms = [written(tmp_path, f"{index}.yaml", text) for index, text in enumerate((spec, whole))]
-    assert [{"schedulerNames": ["mine"]}] * 2 == [read_policy(form) for form in forms]
+    fields = {"schedulerNames": ["mine"], "gangs": {"defaultTimeout": 90_000_000}}
+    assert [fields] * 2 == [read_policy(form) for form in forms]
     with pytest.raises(LockstepError, match="kind Policy with a spec is wanted"):
         read_policy(written(tmp_path, "node.yaml", NODE))
     with pytest.raises(LockstepError, match=r"bad\.yaml: policy field schedulerName: "):
         read_policy(written(tmp_path, "bad.yaml", "{schedulerName: mine}"))
+    with pytest.raises(LockstepError, match=r"bad\.yaml: policy field gangs\.defaultTimeout: .*$"):
+        read_policy(written(tmp_path, "bad.yaml", "gangs: {defaultTimeout: soon}"))
+    with pytest.raises(LockstepError, match=r"none\.yaml: cannot be read: No such file"):
+        read_policy(str(tmp_path / "none.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -139,19 +144,19 @@ def test_a_step_that_is_wrong_names_its_field(step: dict[str, Any], said: str) -
 def test_one_report_a_settle_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """jsonl prints each report with its document's number, and the end only if it is one."""
     file = written(tmp_path, "a.yaml", NODE, SETTLE, POD)
-    assert 0 == run([file], None, Output.JSONL, "memory")
+    assert 0 == run([file], None, ReportForm.JSONL, "memory")
     reports = printed(capsys)
     assert [1, 2] == [report["step"] for report in reports]
     assert [0, 1] == [len(report["pods"]) for report in reports]
     file = written(tmp_path, "b.yaml", NODE, POD, SETTLE)
-    assert 0 == run([file], None, Output.JSONL, "memory")
+    assert 0 == run([file], None, ReportForm.JSONL, "memory")
     assert [2] == [report["step"] for report in printed(capsys)]
 
 
 def test_json_prints_the_last_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One object with everything that the design lists."""
     file = written(tmp_path, "a.yaml", NODE, SETTLE, POD)
-    assert 0 == run([file], None, Output.JSON, "memory")
+    assert 0 == run([file], None, ReportForm.JSON, "memory")
     (report,) = printed(capsys)
     assert "2026-01-01T00:00:00Z" == report["time"]
     wanted = "step sequence digest time pods gangs quotas nodes reservations migrations commands"
@@ -162,7 +167,7 @@ def test_json_prints_the_last_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_tables_name_pods_and_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For people: a line for each report, then tables."""
-    assert 0 == run([written(tmp_path, "a.yaml", NODE, POD)], None, Output.TABLE, "memory")
+    assert 0 == run([written(tmp_path, "a.yaml", NODE, POD)], None, ReportForm.TABLE, "memory")
     shown = capsys.readouterr().out
     assert [] == [text for text in ("default/a", "n1", "cpu 1/4", "step 1") if text not in shown]
 
@@ -176,7 +181,7 @@ def test_the_same_input_gives_the_same_bytes(
     )
     digests = []
     for log in ("memory", "memory", f"embedded://{tmp_path / 'log'}"):
-        assert 0 == run([file], None, Output.JSONL, log)
+        assert 0 == run([file], None, ReportForm.JSONL, log)
         digests.append([report["digest"] for report in printed(capsys)])
     assert digests[0] == digests[1] == digests[2]
 
@@ -185,13 +190,13 @@ def test_the_history_of_an_embedded_log_verifies(tmp_path: Path) -> None:
     """What simulate writes is a history as any other; writing over it is refused."""
     url = f"embedded://{tmp_path / 'log'}"
     file = written(tmp_path, "a.yaml", NODE, POD)
-    assert 0 == run([file], None, Output.JSON, url)
+    assert 0 == run([file], None, ReportForm.JSON, url)
     reader = open_reader(url)
     found = verify(LogHistory(reader, reader))
     reader.close()
     assert (None, found.records) == (found.difference, found.compared)
     assert found.compared > 2
-    assert 2 == run([file], None, Output.JSON, url)
+    assert 2 == run([file], None, ReportForm.JSON, url)
 
 
 @pytest.mark.parametrize("log", ["kafka://h:1", "memory://x", "nowhere"])
@@ -199,7 +204,7 @@ def test_other_logs_are_refused(
     tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A simulation never writes to a log that others read."""
-    assert 2 == run([written(tmp_path, "a.yaml", NODE)], None, Output.JSON, log)
+    assert 2 == run([written(tmp_path, "a.yaml", NODE)], None, ReportForm.JSON, log)
     assert "memory or embedded:///path is wanted" in capsys.readouterr().err
 
 
@@ -208,7 +213,7 @@ def test_a_policy_file_starts_the_history(
 ) -> None:
     """Under a policy that names another scheduler the pod is not ours."""
     policy = written(tmp_path, "p.yaml", "{schedulerNames: [other]}")
-    assert 0 == run([written(tmp_path, "a.yaml", NODE, POD)], policy, Output.JSON, "memory")
+    assert 0 == run([written(tmp_path, "a.yaml", NODE, POD)], policy, ReportForm.JSON, "memory")
     (report,) = printed(capsys)
     assert [] == report["commands"]
 
@@ -220,7 +225,7 @@ def test_bad_input_is_one_line_and_exit_2(
     file = written(
         tmp_path, "a.yaml", NODE, "\napiVersion: x/v1\nkind: Widget\nmetadata: {name: w}\n"
     )
-    assert 2 == run([file], None, Output.JSON, "memory")
+    assert 2 == run([file], None, ReportForm.JSON, "memory")
     lines = capsys.readouterr().err.splitlines()
     assert 1 == len(lines)
     assert f"{file}: document 1 (Widget w): kind Widget of x/v1" in lines[0]
