@@ -69,6 +69,11 @@ def _root() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if not __debug__:
+        print(
+            "lockstep: asserts are part of it; run without -O and PYTHONOPTIMIZE", file=sys.stderr
+        )
+        sys.exit(2)
     try:
         app()
     except LockstepError as error:

@@ -218,6 +218,14 @@ def test_simulate_loads_no_faust_and_no_clients(tmp_path: Path) -> None:
     assert "[]" == done.stderr.splitlines()[-1]
 
 
+def test_asserts_may_not_be_stripped() -> None:
+    """The core's guards are asserts: an interpreter that drops them is refused with the remedy."""
+    argv = [sys.executable, "-O", "-m", "lockstep.main", "schema"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "run without -O" in done.stderr
+
+
 def test_help_lists_every_command(cli: Run) -> None:
     """Each command's module can be loaded, and has a line of help."""
     code, out, _ = cli("--help")
