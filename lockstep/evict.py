@@ -51,7 +51,7 @@ def evict_pod(
     """Ask for the eviction of one pod; exit 1 if it is refused or does not end in time."""
     from schemas.codec import encode
     from schemas.observations import EvictRequested, IntakeMessage
-    from schemas.topics import DECISIONS
+    from schemas.topics import DECISIONS, JOURNAL
     from streams.log import open_reader
 
     request = EvictRequested(
@@ -65,10 +65,10 @@ def evict_pod(
     message = encode(IntakeMessage(producer="lockstep evict", observations=(request,)))
     answer: dict[str, Any] = {"id": request.id, "outcome": None}
     with closing(open_reader(log, domain)) as reader:
-        first = reader.end_offset(DECISIONS)
+        before = reader.end_offset(DECISIONS), reader.end_offset(JOURNAL)
         answer["offset"] = _append(log, domain, datadir_of(log, datadir), message)
         if wait:
-            answer["outcome"] = _wait(reader, first, request, time.monotonic() + timeout)
+            answer["outcome"] = _wait(reader, before, request, time.monotonic() + timeout)
     if output is Output.JSON:
         print_json(answer)
     else:
@@ -100,11 +100,15 @@ def ask_service(datadir: Path, message: bytes) -> int | None:
     return ask(datadir, message)
 
 
-def _wait(reader: "LogReader", offset: int, request: Any, until_s: float) -> str:
-    """Follows accepted entries from `offset` until the eviction's command ended, or there will be none."""
-    from schemas.topics import DECISIONS, JOURNAL
+def _wait(reader: "LogReader", before: tuple[int, int], request: Any, until_s: float) -> str:
+    """Follows `decisions` until the eviction's command ended, or there will be none.
 
-    journal = reader.end_offset(JOURNAL)
+    `before`: ends of `decisions` and `journal` before the request was appended. Acceptance is not asked: a decision
+    that names the request or its command was derived from an accepted record, whoever wrote it.
+    """
+    from schemas.topics import DECISIONS
+
+    offset, journal = before
     command_id = None
     while time.monotonic() < until_s:
         for record in reader.read(DECISIONS, offset, 64, timeout_s=0.5):
@@ -128,7 +132,7 @@ def _outcome(reader: "LogReader", offset: int, command_id: str) -> str:
     from schemas.topics import JOURNAL
     from streams.history import read_entries
 
-    for _, data in read_entries(reader, JOURNAL, max(0, offset - 1)):
+    for _, data in read_entries(reader, JOURNAL, offset):
         for seen in json.loads(data)["observations"]:
             if seen["kind"] == "CommandEnded" and seen["command_id"] == command_id:
                 return str(seen["outcome"])
