@@ -1,11 +1,10 @@
 """`KubeReader` on a real API server: raw aiohttp and JSON, configured by the `kubernetes` package.
 
 Must not build that package's models: they cost several times what reading the JSON does. Built by
-the command line, one for each process that runs informers.
+the command line, one for each process that runs informers, with the sink's configuration.
 """
 
 import asyncio
-import os
 import random
 import ssl
 import time
@@ -16,7 +15,6 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
 from producers.kube import Expired, UnknownKind, resource_path
 from schemas.errors import LockstepError, Unavailable
@@ -31,26 +29,6 @@ _LIST_S: Final = 60.0
 _GOODBYE_S: Final = 0.1
 #: How much of a watch is read at once; more makes larger bursts.
 _READ_BYTES: Final = 1 << 19
-
-
-def load_configuration(kubeconfig: str | None = None) -> Configuration:
-    """Address and credentials: `kubeconfig`, else the pod's own, else the user's default.
-
-    Raises `LockstepError` that says what is missing.
-    """
-    configuration = Configuration()
-    try:
-        if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            load_incluster_config(client_configuration=configuration)
-        else:
-            load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    except (ConfigException, OSError) as error:
-        source = kubeconfig or "the default kubeconfig"
-        raise LockstepError(
-            f"no access to a Kubernetes API server by {source}: {error} "
-            "Name a readable file with --kubeconfig."
-        ) from error
-    return configuration
 
 
 class KubeClient:

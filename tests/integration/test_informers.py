@@ -11,8 +11,8 @@ import pytest
 
 from producers.informer import Informers, Pace
 from producers.kube import UnknownKind
-from producers.kube_client import KubeClient, load_configuration
-from schemas.errors import LockstepError, Unavailable
+from producers.kube_client import KubeClient
+from schemas.errors import Unavailable
 from schemas.observations import (
     KindAbsent,
     ObjectGone,
@@ -23,6 +23,7 @@ from schemas.observations import (
     SyncFinished,
     SyncStarted,
 )
+from streams.sink.kube import load_configuration
 from tests.integration import builds, manifests
 from tests.integration.api import Api, ApiError, wait_for
 from tests.integration.cluster import Cluster, ControlPlane, running_control_plane
@@ -330,12 +331,6 @@ def test_a_user_without_rights_is_told_so_and_waits(own_cluster: ControlPlane) -
         }
         api.apply(role, binding)
         wait_for("the sync", lambda: log.of(SyncFinished, "nodes"))
-
-
-def test_a_kubeconfig_that_is_missing_is_named(tmp_path: Path) -> None:
-    """The error says which file, and what to do."""
-    with pytest.raises(LockstepError, match=r"/nowhere: .* --kubeconfig"):
-        load_configuration(str(tmp_path / "nowhere"))
 
 
 def _created(api: Api, body: dict[str, Any]) -> bool:
