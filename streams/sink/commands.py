@@ -24,7 +24,7 @@ _decoder = msgspec.json.Decoder(_Part)
 
 
 class Commands(NamedTuple):
-    """The arguments of `Sink.on_decision`, in their order."""
+    """The arguments of `Sink.on_decision`, in their order, then what is asked of the informers."""
 
     commands: tuple[Command, ...]
     ended: tuple[str, ...]

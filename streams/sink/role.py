@@ -92,7 +92,7 @@ class SinkRole:
                 if request.startswith(_RESYNC):
                     self._on_resync(request.removeprefix(_RESYNC))
         if self._sink is not None:
-            self._sink.on_decision(commands, ended, withdrawn, requests)
+            self._sink.on_decision(commands, ended, withdrawn)
 
     def _without_statuses(
         self, commands: Iterable[Command], past: dict[tuple[str, str], PatchStatus]

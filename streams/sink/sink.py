@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from schemas.envelope import BindPod, Command, EvictPod, PatchStatus
@@ -124,10 +124,8 @@ class Sink:
         commands: Iterable[Command],
         ended: Iterable[str] = (),
         withdrawn: Iterable[str] = (),
-        requests: Sequence[str] = (),
     ) -> None:
-        """Take one accepted decision whole. Its `requests` are the informers' business."""
-        del requests
+        """Take one accepted decision whole; its requests are the informers' business."""
         for command in commands:
             self._take(command)
         for key in withdrawn:
