@@ -73,7 +73,7 @@ class Cluster:
     def set_health(self, node: str, device_type: str, minor: int, healthy: bool) -> None:
         """Sets the health of one device in the Device object of `node`. Raises `InvalidMessage`."""
         raw = self.store.get(_DEVICE, "", node)
-        devices = [*((raw or {}).get("spec") or {}).get("devices", ())]
+        devices = [*(((raw or {}).get("spec") or {}).get("devices") or ())]
         hits = [
             position
             for position, item in enumerate(devices)

@@ -355,3 +355,11 @@ def test_a_job_without_counts_runs_one_pod_to_its_end() -> None:
     assert cluster.read_pod("default", "j-00001") is not None
     cluster.set_phase("default", "j-00001", "Succeeded")
     assert cluster.read_pod("default", "j-00002") is None
+
+
+def test_the_health_of_a_device_that_is_not_listed_is_an_error() -> None:
+    """A Device object without a list has no device to be sick."""
+    device = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}
+    cluster = cluster_of({**device, "metadata": {"name": "n1"}, "spec": {"devices": None}})
+    with pytest.raises(InvalidMessage, match="Device n1 has no gpu with minor 0"):
+        cluster.set_health("n1", "gpu", 0, False)
