@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from state.model.rows import DECODERS, TABLES
+from state.model.rows import TABLES
 from state.model.state import State
 
 
@@ -19,7 +19,7 @@ class Snapshot(Struct, frozen=True):
     digest: str
     record_hash: str
     sequence: int
-    tables: dict[str, list[tuple[str, Raw]]]
+    tables: dict[str, Raw]
     timestamp_us: int
     version: int
 
@@ -36,8 +36,12 @@ class Frozen(Struct, frozen=True):
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Snapshot)
-#: Rows that columns and indexes are worked out from come before the rows that refer to them.
-_LOAD_ORDER = ("policy", "nodes", "devices")
+_table_decoders = {
+    name: msgspec.json.Decoder(list[tuple[str, row]])  # type: ignore[valid-type]  # a type by name
+    for name, row in TABLES.items()
+}
+#: Policy first (whose pods are ours), nodes last: their columns are summed once, not pod by pod.
+_LOAD_ORDER = ("policy", *(name for name in TABLES if name not in ("policy", "nodes")), "nodes")
 
 
 def freeze(state: State) -> Frozen:
@@ -54,7 +58,7 @@ def freeze(state: State) -> Frozen:
 def encode(state: State | Frozen) -> bytes:
     """Canonical bytes of `state`."""
     tables = {
-        name: [(key, Raw(_encode(rows[key]))) for key in sorted(rows)]
+        name: Raw(_encode([(key, Raw(_encode(rows[key]))) for key in sorted(rows)]))
         for name, rows in state.tables.items()
     }
     return _encode(
@@ -75,11 +79,10 @@ def decode(data: bytes) -> State:
     state = State()
     state.digest, state.record_hash = snapshot.digest, snapshot.record_hash
     state.sequence, state.timestamp_us = snapshot.sequence, snapshot.timestamp_us
-    rest = [name for name in TABLES if name not in _LOAD_ORDER]
-    for name in (*_LOAD_ORDER, *rest):
-        for key, raw in snapshot.tables.get(name, ()):
-            row: Any = DECODERS[name].decode(raw)
-            state.put(name, key, state.intern_pod(row) if name == "pods" else row)
+    for name in _LOAD_ORDER:
+        if name in snapshot.tables:
+            for key, row in _table_decoders[name].decode(snapshot.tables[name]):
+                state.put(name, key, state.intern_pod(row) if name == "pods" else row)
     return state
 
 
