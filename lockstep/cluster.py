@@ -17,6 +17,7 @@ from schemas.topics import RESULTS
 from streams.history import Bound, LogHistory
 from streams.log import LogReader, LogWriter
 from streams.logs import event
+from streams.metrics import Roles
 from streams.roles import Leadership
 from streams.sink.kube import KubeApi, load_configuration
 from streams.sink.lease import Lease, LeaseSettings, keep
@@ -46,6 +47,7 @@ class ClusterSide:
         writer: LogWriter,
         reader: LogReader,
         leadership: Leadership,
+        roles: Roles,
         state: "State | None",
     ) -> None:
         self._settings = settings
@@ -53,6 +55,7 @@ class ClusterSide:
         self._log_id = log_id
         self._reader = reader
         self._leadership = leadership
+        self._roles = roles
         self._state = state
         self._publisher = PackingPublisher(identity, writer.append_many)
         self._results = SharedAppends(partial(self._publisher.publish, RESULTS))
@@ -66,6 +69,7 @@ class ClusterSide:
             sink = None
             if self._settings.sink:
                 sink = Sink(api, self._results.publish, may_act=lease.held)
+                self._roles.sink, self._roles.lease = sink, lease
             role = await asyncio.to_thread(self._role, sink)
             await role.read_to_end()
             async with asyncio.TaskGroup() as group:

@@ -3,12 +3,22 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from lockstep.options import DatadirOption, DomainOption, LogOption, datadir_of, progress_bar
+from schemas.errors import Fatal, LockstepError
+from streams.logs import event
+
+logger = logging.getLogger("lockstep")
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+#: How long the metrics of a process that has failed are shown: two scrapes of Prometheus, as it comes.
+SHOWN_S: Final = 31.0
 
 
 def run(
@@ -33,12 +43,19 @@ def run(
     identity: Annotated[
         str, typer.Option(envvar="LOCKSTEP_IDENTITY", help="Unique name of this process.")
     ] = "",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics and /healthz there."),
+    ] = None,
+    metrics_token_file: Annotated[
+        Path | None, typer.Option(help="Bearer token of /metrics; needed off the loopback.")
+    ] = None,
 ) -> None:
     """Run the service; without a role named, all of them."""
     from lockstep.manifests import read_policy
     from lockstep.service import Service, ServiceSettings
-    from streams.log import create_topics
     from streams.logs import build_logging
+    from streams.metrics_endpoint import MetricsAddress
 
     everything = not (informers or sequencer or decider or projector or sink)
     settings = ServiceSettings(
@@ -49,6 +66,7 @@ def run(
         kubeconfig=None if kubeconfig is None else str(kubeconfig),
         lease_namespace=lease_namespace,
         identity=identity,
+        metrics=None if metrics is None else MetricsAddress.parse(metrics, metrics_token_file),
         informers=everything or informers,
         sequencer=everything or sequencer,
         decider=everything or decider,
@@ -58,29 +76,79 @@ def run(
     build_logging()
     for chatty in ("faust", "mode", "aiokafka", "streams.embedded.transport"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    create_topics(log, domain + 1)
     asyncio.run(_serve(Service, settings))
 
 
 async def _serve(build: Any, settings: Any) -> None:
-    """Recovers and runs; SIGTERM and SIGINT are a clean stop."""
-    service = build(settings)
+    """Serves metrics around the service's run, and for a while after it has failed."""
+    from streams.metrics import Metrics
+    from streams.metrics_endpoint import serving
+
+    metrics = Metrics()
+    logging.getLogger().addHandler(metrics.events)
+    try:
+        async with AsyncExitStack() as stack:
+            if settings.metrics is not None:
+                await stack.enter_async_context(serving(settings.metrics, metrics))
+            error = await _outcome(_run(build, settings, metrics))
+            if error is not None and settings.metrics is not None:
+                await _show(error, metrics.roles)
+    finally:
+        logging.getLogger().removeHandler(metrics.events)
+    if error is not None:
+        raise error
+
+
+async def _run(build: Any, settings: Any, metrics: Any) -> None:
+    """Recovers and runs; SIGTERM and SIGINT are a clean stop. The log is given back at the end."""
+    from streams.log import check_history, create_topics
+
+    domains = settings.domain + 1
+    await asyncio.to_thread(check_history, settings.log, domains)
+    await asyncio.to_thread(create_topics, settings.log, domains)
+    service = build(settings, metrics)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         loop.add_signal_handler(number, service.stop.set)
     try:
         with progress_bar("recovery") as progress:
             await asyncio.to_thread(service.recover, progress)
         await service.run()
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
     finally:
         await loop.shutdown_default_executor()
         service.close()
 
 
-def _first(errors: BaseException) -> BaseException:
+async def _outcome(running: Coroutine[Any, Any, None]) -> Exception | None:
+    """What ended `running`; the first error of a group."""
+    try:
+        await running
+    except Exception as error:  # noqa: BLE001  (whatever it was, it is shown, then raised)
+        return _first(error)
+    return None
+
+
+async def _show(error: Exception, roles: Any) -> None:
+    """Says why it stopped, and leaves time to read it from the metrics: a process that is gone has none.
+
+    By now no role runs, the Lease is free and the log is closed, so nobody waits for this one.
+    """
+    if isinstance(error, LockstepError) and not isinstance(error, Fatal):
+        return
+    roles.running = False
+    roles.stopped = getattr(error, "cause", "exception")
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, ended.set)
+    event(logger, logging.CRITICAL, "stopped_for_good", cause=roles.stopped, detail=str(error))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SHOWN_S):
+            await ended.wait()
+
+
+def _first(error: Exception) -> Exception:
     """The first single error in a group of groups."""
-    while isinstance(errors, BaseExceptionGroup):
-        errors = errors.exceptions[0]
-    return errors
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -22,8 +22,10 @@ from state.snapshot import encode
 from streams.checkpoints import Checkpointer
 from streams.feed import Feed, OnRecords
 from streams.history import LogHistory, Progress, log_id
-from streams.log import LogReader, LogRecord, LogWriter, open_reader, open_writer
+from streams.log import LogAddress, LogReader, LogRecord, LogWriter, open_reader, open_writer
 from streams.logs import event
+from streams.metrics import Metrics
+from streams.metrics_endpoint import MetricsAddress
 from streams.projector import Projector
 from streams.recovery import Recovered, check_intake, recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
@@ -46,6 +48,7 @@ class ServiceSettings:
     kubeconfig: str | None = None
     lease_namespace: str = "kube-system"
     identity: str = ""
+    metrics: MetricsAddress | None = None
     informers: bool = True
     sequencer: bool = True
     decider: bool = True
@@ -92,16 +95,25 @@ class _Tasks:
 
 
 class Service:
-    """One run of the service: `recover`, then `run` until `stop` is set or a role fails."""
+    """One run of the service: `recover`, then `run` until `stop` is set or a role fails.
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    `metrics` is told of every role that is built.
+    """
+
+    def __init__(self, settings: ServiceSettings, metrics: Metrics | None = None) -> None:
         self.settings = settings
+        self.roles = (metrics or Metrics()).roles
         self.stop = asyncio.Event()
         self.identity = settings.identity or identity_of_process()
         self.writer: LogWriter = open_writer(settings.log, settings.domain)
         self.reader: LogReader = open_reader(settings.log, settings.domain)
         self.history = LogHistory(self.reader, open_reader(settings.log, settings.domain))
         self.leadership = Leadership(always=not settings.reaches_cluster)
+        self.roles.leadership = self.leadership
+        self.roles.disks["data"] = settings.datadir
+        address = LogAddress.parse(settings.log)
+        if address.scheme == "embedded":
+            self.roles.disks["log"] = Path(address.place)
         self.recovered: Recovered | None = None
         self.projected: State | None = None
         self._tasks = _Tasks()
@@ -133,8 +145,10 @@ class Service:
                 self._tasks.start("cluster", self._run_cluster())
             await stack.enter_async_context(listening(self.settings.datadir, self._append_admin))
             stopping = self._tasks.start("stop", self.stop.wait())
+            self.roles.running = True
             event(logger, logging.INFO, "running", log=self.settings.log, identity=self.identity)
             done, _ = await asyncio.wait(self._tasks.running, return_when=asyncio.FIRST_COMPLETED)
+            self.roles.running = False
             await self._tasks.cancel()
             if stopping in done and decider is not None:
                 await decider.finish(self.reader)
@@ -157,6 +171,7 @@ class Service:
         assert self.recovered is not None
         checkpointer = Checkpointer(self.history.checkpoints, self.writer)
         role = DeciderRole(self.recovered.decider, self.writer, self.leadership, checkpointer)
+        self.roles.decider = role
         self._tasks.start("decider", role.run())
         self._tasks.start("decider feed", self._follow("decider", role))
         return role
@@ -173,6 +188,8 @@ class Service:
             journal_offset=self.recovered.decider.journal_offset,
             decisions_offset=self.recovered.decider.decisions_offset,
         )
+
+        self.roles.sequencer = role
 
         def connect(feed: Feed) -> None:
             role.reposition = feed.reposition
@@ -208,6 +225,7 @@ class Service:
 
         while True:
             feed = self._feed(name, role.next_offsets(), role.on_records, on_ready)
+            self.roles.feeds[name] = feed
             if connect is not None:
                 connect(feed)
             try:
@@ -248,6 +266,7 @@ class Service:
             writer=self.writer,
             reader=self.reader,
             leadership=self.leadership,
+            roles=self.roles,
             state=None if self.recovered is None else self.recovered.decider.state,
         )
         await side.run(self._follow)

@@ -89,6 +89,8 @@ class Informer:
             try:
                 await self._sync_or_check()
                 await self._follow()
+                if not self._wanted.is_set():
+                    self._event(logging.INFO, "watch_ended")
             except Expired as error:
                 self._version = None
                 self._event(logging.INFO, "version_expired", error=str(error))

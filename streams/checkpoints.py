@@ -203,6 +203,11 @@ class Checkpointer:
         self._last_us = newest.timestamp_us if newest else None
         self._taken: Taken | None = None
 
+    @property
+    def newest(self) -> CheckpointManifest | None:
+        """The newest checkpoint on the topic, as far as this process knows."""
+        return next(iter(self._store.manifests), None)
+
     def on_decided(self, state: State, journal_offset: int, *, force: bool = False) -> None:
         """After a decision: takes State when it is time, or `force`. `journal_offset`: where the
         journal goes on.

@@ -50,6 +50,9 @@ class Feed:
     offsets are consecutive from there on, one call at a time; what it raises ends `run`.
     `on_ready` is called before the first record, with the tables of `app` (if any) recovered: a
     role whose place stands in its tables calls `reposition` there.
+
+    Counted: records `hinted` (taken as delivered) and `filled` (read from the log), `gaps` in the
+    deliveries, `repositions`. `app_lost`: the App that only hints has died.
     """
 
     def __init__(
@@ -81,7 +84,8 @@ class Feed:
         self._wake = asyncio.Event()
         self._in_process = LogAddress.parse(url).scheme != "kafka"
         self._app_started = False
-        self._app_lost = False
+        self.app_lost = False
+        self.hinted = self.filled = self.gaps = self.repositions = 0
         #: The role's Faust App, or None where none runs. Declare tables on it before `run`.
         self.app: Any = None
         if datadir is not None and LogAddress.parse(url).scheme != "memory":
@@ -98,6 +102,11 @@ class Feed:
                 domains=domains,
             )
 
+    @property
+    def waiting(self) -> bool:
+        """The log did not answer the last read."""
+        return self._retry_s > 0
+
     def next_offsets(self) -> dict[str, int]:
         """Topic -> offset of the next record to hand on."""
         return dict(self._next)
@@ -108,6 +117,7 @@ class Feed:
         Call it from the feed's event loop.
         """
         self._next[topic] = next_offset
+        self.repositions += 1
         self._forget_hints(topic)
         self._poll_now()
 
@@ -153,9 +163,13 @@ class Feed:
         progressed, polled = False, False
         for topic in list(self._next):
             records = self._take_hints(topic)
+            self.hinted += len(records)
             if not records and (polling or self._hints[topic]):
+                gap = bool(self._hints[topic])
                 records = await self._read(reader, topic)
                 polled = polled or bool(records)
+                self.filled += len(records)
+                self.gaps += gap and bool(records)
             if records and not self._stopping and self._follows(topic, records):
                 self._next[topic] = records[-1].offset + 1
                 await self._hand_on(topic, records)
@@ -234,7 +248,7 @@ class Feed:
         self._wake.set()
 
     def _poll_s(self) -> float:
-        hinted = self._app_started and not self._app_lost and self.app.consumer.assignment()
+        hinted = self._app_started and not self.app_lost and self.app.consumer.assignment()
         return POLL_HINTED_S if hinted else POLL_ALONE_S
 
     # Hints.
@@ -280,7 +294,7 @@ class Feed:
 
     def _check_app(self, starting: "asyncio.Task[None]") -> None:
         """A dead App takes its tables with it; one that only hints is missed, not needed."""
-        if self.app is None or self._app_lost:
+        if self.app is None or self.app_lost:
             return
         reason: BaseException | None = None
         if starting.done():
@@ -291,7 +305,7 @@ class Feed:
             return
         if self.app.tables:
             raise Unavailable(f"Faust App {self.app.conf.id} died: {reason!r}") from reason
-        self._app_lost = True
+        self.app_lost = True
         event(
             logger,
             logging.ERROR,

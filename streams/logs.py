@@ -26,6 +26,12 @@ def event(logger: logging.Logger, level: int, name: str, /, **fields: Any) -> No
         logger.log(level, name, exc_info=failing, extra={_FIELDS: given}, stacklevel=2)
 
 
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that an event was logged with."""
+    fields: dict[str, Any] = getattr(record, _FIELDS, {})
+    return fields
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON: time (UTC, microseconds), level, logger, event, fields."""
 
@@ -39,7 +45,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        for key, value in getattr(record, _FIELDS, {}).items():
+        for key, value in fields_of(record).items():
             line.setdefault(key, value)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

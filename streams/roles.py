@@ -152,6 +152,12 @@ class SequencerRole:
                 sequencer.lost(topic, self._reader.start_offset(topic))
                 self.reposition(topic, sequencer.wanted(topic))
 
+    def clock_offset_us(self, wall_us: int) -> int | None:
+        """The time that would be stamped now, less `wall_us`; None while standing by."""
+        if self._time is None:
+            return None
+        return max(self._time.now_us(_monotonic_us()), self.sequencer.timestamp_us) - wall_us
+
     async def _append(self) -> None:
         """Appends every record that can be built now, with the dead letters that fell out."""
         if self._time is None:
@@ -204,7 +210,11 @@ class SequencerRole:
 
 
 class DeciderRole:
-    """Drives a `Decider`: folds, publishes while leading, compares, and has checkpoints written."""
+    """Drives a `Decider`: folds, publishes while leading, compares, and has checkpoints written.
+
+    `made` and `published` count decisions since the start; `checkpoint_seconds` is what the last
+    checkpoint took.
+    """
 
     topics: Final = (JOURNAL, DECISIONS)
 
@@ -218,7 +228,10 @@ class DeciderRole:
         self.decider = decider
         self._writer = writer
         self._leadership = leadership
-        self._checkpointer = checkpointer
+        self.checkpointer = checkpointer
+        self.made = 0
+        self.published = 0
+        self.checkpoint_seconds = 0.0
         self._watch = StallWatch(JOURNAL)
         self._published = decider.decisions.sequence
         self._wake = asyncio.Event()
@@ -240,7 +253,8 @@ class DeciderRole:
             decision = self.decider.on_journal(record.offset, data)
             self._watch.note(self.decider.chain, time.monotonic())
             if decision is not None:
-                self._checkpointer.on_decided(self.decider.state, self.decider.journal_offset)
+                self.made += 1
+                self.checkpointer.on_decided(self.decider.state, self.decider.journal_offset)
                 self._wake.set()
                 await asyncio.sleep(0)
 
@@ -262,7 +276,7 @@ class DeciderRole:
     async def finish(self, reader: LogReader) -> None:
         """At a clean stop: a checkpoint of what has been decided, if its decision is in the log."""
         decider = self.decider
-        self._checkpointer.on_decided(decider.state, decider.journal_offset, force=True)
+        self.checkpointer.on_decided(decider.state, decider.journal_offset, force=True)
         for record in reader.read(DECISIONS, decider.decisions_offset, 10_000):
             decider.on_decision(record.offset, record.value or b"")
         await self._checkpoint_beside()
@@ -278,11 +292,12 @@ class DeciderRole:
         entries: list[Entry] = [(DECISIONS, None, data) for _, data in pending]
         await asyncio.to_thread(self._writer.append_many, entries)
         self._published = pending[-1][0]
+        self.published += len(pending)
 
     async def _checkpoint_beside(self) -> None:
         """Has a checkpoint written beside the decisions, one at a time."""
         sequence = self.decider.decisions.sequence
-        taken = self._checkpointer.claim(sequence)
+        taken = self.checkpointer.claim(sequence)
         if taken is None:
             return
         if self._writing is not None:
@@ -292,13 +307,21 @@ class DeciderRole:
         )
 
     async def _write_checkpoint(self, taken: Taken, decision_offset: int) -> None:
+        began = time.monotonic()
         try:
-            await asyncio.to_thread(self._checkpointer.write, taken, decision_offset)
+            await asyncio.to_thread(self.checkpointer.write, taken, decision_offset)
         except Unavailable as error:
             # Only a shortcut is missing or torn; readers pass over it, and the next one will do.
             event(logger, logging.WARNING, "checkpoint_failed", error=str(error))
             return
-        event(logger, logging.INFO, "checkpoint_written", sequence=taken.frozen.sequence)
+        self.checkpoint_seconds = time.monotonic() - began
+        event(
+            logger,
+            logging.INFO,
+            "checkpoint_written",
+            sequence=taken.frozen.sequence,
+            seconds=round(self.checkpoint_seconds, 3),
+        )
 
 
 def _nowhere(topic: str, next_offset: int) -> None:

@@ -52,8 +52,9 @@ class Sequencer:
     """One sequencer of one domain. Feed it the journal from its start (or from `resume`) before the
     first `build`.
 
-    `policy` is what a new log starts with (record 1). `rejected` counts dead letters by reason,
-    `lost_races` the times a foreign record took the place of an own one.
+    `policy` is what a new log starts with (record 1). Counted since the start: `rejected` dead
+    letters by reason, `lost_races` the times a foreign record took the place of an own one,
+    `appended` records and the `observations` in them, losing ones included.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class Sequencer:
         self._wanted: dict[str, int] = dict.fromkeys(INTAKE, 0)
         self.rejected: Counter[str] = Counter()
         self.lost_races = 0
+        self.appended = 0
+        self.observations = 0
 
     @classmethod
     def resume(
@@ -112,6 +115,11 @@ class Sequencer:
     def sequence(self) -> int:
         """Sequence of the last accepted record."""
         return self.chain.sequence
+
+    @property
+    def appended_sequence(self) -> int:
+        """Sequence of the last record, appended ones that were not read back included."""
+        return self._next_sequence - 1
 
     @property
     def decided(self) -> int:
@@ -284,6 +292,8 @@ class Sequencer:
     def _append(self, body: bytes, messages: list[tuple[str, IntakeTaken]], now_us: int) -> bytes:
         for topic, item in messages:
             self._next_positions[topic] = item.offset
+            self.observations += item.count
+        self.appended += 1
         self._last_us = max(now_us, self._last_us)
         record = _RECORD % (
             body,

@@ -17,7 +17,8 @@ HOMES = {
     "aiokafka": ("streams",),
     "confluent_kafka": ("producers.publisher", "streams.log"),
     "kubernetes": ("producers.kube", "streams.sink"),
-    "aiohttp": ("producers.kube", "streams.sink", "streams.api"),
+    "aiohttp": ("producers.kube", "streams.sink", "streams.api", "streams.metrics"),
+    "prometheus_client": ("streams.metrics",),
     "yarl": ("streams",),  # Faust's and aiohttp's URLs
     "rocksdict": ("streams.embedded",),
     "pynvml": ("producers.nvml",),

@@ -1,0 +1,507 @@
+"""Metrics of one process, in Prometheus' text format.
+
+Two tables, so that no role and nothing in the core knows of metrics: what a role keeps anyway is read
+when somebody asks (`MEASURED`), and what it says in the log is counted as it is said (`COUNTED`).
+Built by the composition of `lockstep run`, which fills in `Roles`. Must not decide, wait, or read a
+log. Counters begin anew with the process, and those of a feed with the feed.
+"""
+
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from schemas.topics import RESOURCES
+from streams.feed import Feed
+from streams.logs import fields_of
+from streams.roles import DeciderRole, Leadership, SequencerRole
+from streams.sink.lease import Lease
+from streams.sink.sink import Sink
+
+#: Reasons of dead letters that are shown with 0 before the first one comes.
+REJECTIONS: Final = (
+    *("Empty", "FutureVersion", "InvalidField", "Lost", "NotJson", "TooLarge"),
+    *("UnknownKind", "WrongTopic"),
+)
+OUTCOMES: Final = ("Applied", "Refused", "Stale", "Withdrawn")
+COMMANDS: Final = ("BindPod", "EvictPod")
+
+Sample = tuple[tuple[str, ...], float]
+Samples = Iterable[Sample]
+
+
+@dataclass(slots=True)
+class Roles:
+    """What there is to measure in this process; None for what does not run here."""
+
+    running: bool = False
+    #: Why a role stopped for good (`Fatal.cause`); empty while none has.
+    stopped: str = ""
+    sequencer: SequencerRole | None = None
+    decider: DeciderRole | None = None
+    sink: Sink | None = None
+    lease: Lease | None = None
+    leadership: Leadership | None = None
+    #: By role.
+    feeds: dict[str, Feed] = field(default_factory=dict)
+    #: What is stored -> a folder on the same disk.
+    disks: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A metric that is read from the roles. A name that ends in `_total` is a counter."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...]
+    read: Callable[[Roles], Samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counter of one event of the log. Labels are fields of the event; `zeros` are the label values
+    that are shown before the first one.
+    """
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    zeros: tuple[tuple[str, ...], ...] = ()
+
+
+def _one(value: float) -> Samples:
+    return [((), float(value))]
+
+
+# --- read from the roles --------------------------------------------------------------------------
+
+
+def _sequencer(read: Callable[[SequencerRole], float]) -> Callable[[Roles], Samples]:
+    return lambda roles: [] if roles.sequencer is None else _one(read(roles.sequencer))
+
+
+def _decider(read: Callable[[DeciderRole], float]) -> Callable[[Roles], Samples]:
+    return lambda roles: [] if roles.decider is None else _one(read(roles.decider))
+
+
+def _feeds(read: Callable[[Feed], float]) -> Callable[[Roles], Samples]:
+    return lambda roles: [((role,), float(read(feed))) for role, feed in roles.feeds.items()]
+
+
+def _stopped(roles: Roles) -> Samples:
+    return [((roles.stopped,), 1.0)] if roles.stopped else []
+
+
+def _skipped(roles: Roles) -> Samples:
+    if roles.decider is not None:
+        yield ("journal",), float(roles.decider.decider.chain.skipped)
+        yield ("decisions",), float(roles.decider.decider.decisions.skipped)
+
+
+def _rejected(roles: Roles) -> Samples:
+    if roles.sequencer is not None:
+        rejected = roles.sequencer.sequencer.rejected
+        for reason in sorted({*REJECTIONS, *rejected}):
+            yield (reason,), float(rejected[reason])
+
+
+def _lag_records(roles: Roles) -> Samples:
+    if roles.decider is not None:
+        yield (), float(_lag(roles, roles.decider)[0])
+
+
+def _lag_seconds(roles: Roles) -> Samples:
+    if roles.decider is not None:
+        yield (), _lag(roles, roles.decider)[1] / 1e6
+
+
+def _lag(roles: Roles, role: DeciderRole) -> tuple[int, int]:
+    """Records, and microseconds of log time, from the newest decision to the newest record."""
+    decider = role.decider
+    sequence, timestamp_us = decider.sequence, decider.state.timestamp_us
+    if roles.sequencer is not None:
+        sequence = max(sequence, roles.sequencer.sequencer.appended_sequence)
+        timestamp_us = max(timestamp_us, roles.sequencer.sequencer.timestamp_us)
+    header = decider.decisions.header
+    records = max(0, sequence - decider.decisions.sequence)
+    if records == 0 or header is None:
+        return records, 0
+    return records, max(0, timestamp_us - header.timestamp_us)
+
+
+def _clock_offset(roles: Roles) -> Samples:
+    if roles.sequencer is not None:
+        offset_us = roles.sequencer.clock_offset_us(time.time_ns() // 1_000)
+        if offset_us is not None:
+            yield (), offset_us / 1e6
+
+
+def _checkpoint_age(role: DeciderRole) -> float:
+    newest = role.checkpointer.newest
+    return 0.0 if newest is None else (role.decider.state.timestamp_us - newest.timestamp_us) / 1e6
+
+
+def _checkpoint_behind(role: DeciderRole) -> float:
+    newest = role.checkpointer.newest
+    return role.decider.sequence - (0 if newest is None else newest.sequence)
+
+
+def _commands_open(roles: Roles) -> Samples:
+    if roles.sink is not None:
+        kinds = Counter(command.kind for command in roles.sink.open_commands.values())
+        for kind in COMMANDS:
+            yield (kind,), float(kinds[kind])
+
+
+def _lease_held(roles: Roles) -> Samples:
+    return [] if roles.lease is None else _one(roles.lease.held())
+
+
+def _leading(roles: Roles) -> Samples:
+    return [] if roles.leadership is None else _one(roles.leadership.active)
+
+
+def _feed_records(roles: Roles) -> Samples:
+    for role, feed in roles.feeds.items():
+        yield (role, "hint"), float(feed.hinted)
+        yield (role, "log"), float(feed.filled)
+
+
+def _disks(roles: Roles) -> Samples:
+    for what, path in roles.disks.items():
+        there = next(folder for folder in (path, *path.parents) if folder.exists())
+        yield (what,), float(shutil.disk_usage(there).free)
+
+
+MEASURED: Final = (
+    Measured(
+        "lockstep_running",
+        "1 while the roles run; 0 while the log is folded, and after a stop.",
+        (),
+        lambda roles: _one(roles.running),
+    ),
+    Measured(
+        "lockstep_stopped",
+        "1 once a role has stopped for good; the process ends half a minute later.",
+        ("cause",),
+        _stopped,
+    ),
+    Measured(
+        "lockstep_records_appended_total",
+        "Journal records appended, those that lost their place included.",
+        (),
+        _sequencer(lambda role: role.sequencer.appended),
+    ),
+    Measured(
+        "lockstep_journal_sequence",
+        "Sequence of the last accepted record: all records ever accepted.",
+        (),
+        _decider(lambda role: role.decider.sequence),
+    ),
+    Measured(
+        "lockstep_entries_skipped_total",
+        "Entries read that are not history: a stale or a losing writer's.",
+        ("topic",),
+        _skipped,
+    ),
+    Measured(
+        "lockstep_races_lost_total",
+        "Own records whose place another writer's record took.",
+        (),
+        _sequencer(lambda role: role.sequencer.lost_races),
+    ),
+    Measured(
+        "lockstep_observations_appended_total",
+        "Observations in appended records.",
+        (),
+        _sequencer(lambda role: role.sequencer.observations),
+    ),
+    Measured(
+        "lockstep_observations_waiting",
+        "Observations read from intake and not yet in a record.",
+        (),
+        _sequencer(lambda role: role.sequencer.backlog),
+    ),
+    Measured(
+        "lockstep_messages_rejected_total",
+        "Intake messages that went to the dead letters.",
+        ("reason",),
+        _rejected,
+    ),
+    Measured(
+        "lockstep_decisions_sequence",
+        "Sequence of the last decision on the topic.",
+        (),
+        _decider(lambda role: role.decider.decisions.sequence),
+    ),
+    Measured(
+        "lockstep_decisions_made_total",
+        "Decisions derived here since the start.",
+        (),
+        _decider(lambda role: role.made),
+    ),
+    Measured(
+        "lockstep_decisions_published_total",
+        "Decisions appended here since the start.",
+        (),
+        _decider(lambda role: role.published),
+    ),
+    Measured(
+        "lockstep_decision_lag_records",
+        "Records without a decision on the topic.",
+        (),
+        _lag_records,
+    ),
+    Measured(
+        "lockstep_decision_lag_seconds",
+        "Log time from the last decision on the topic to the newest record.",
+        (),
+        _lag_seconds,
+    ),
+    Measured(
+        "lockstep_clock_offset_seconds",
+        "Time that is stamped, less the wall clock of this machine.",
+        (),
+        _clock_offset,
+    ),
+    Measured(
+        "lockstep_checkpoint_age_seconds",
+        "Log time since the newest checkpoint.",
+        (),
+        _decider(_checkpoint_age),
+    ),
+    Measured(
+        "lockstep_checkpoint_behind_records",
+        "Records that a restart would fold after the newest checkpoint.",
+        (),
+        _decider(_checkpoint_behind),
+    ),
+    Measured(
+        "lockstep_checkpoint_write_seconds",
+        "What the last checkpoint took to encode and append, beside the decisions.",
+        (),
+        _decider(lambda role: role.checkpoint_seconds),
+    ),
+    Measured(
+        "lockstep_commands_open",
+        "Commands without an end yet.",
+        ("command",),
+        _commands_open,
+    ),
+    Measured(
+        "lockstep_lease_held",
+        "1 while this process may act on the API server.",
+        (),
+        _lease_held,
+    ),
+    Measured(
+        "lockstep_leading",
+        "1 while this process writes the journal and the decisions.",
+        (),
+        _leading,
+    ),
+    Measured(
+        "lockstep_log_unavailable",
+        "1 while the log does not answer the reads of a role.",
+        ("role",),
+        _feeds(lambda feed: feed.waiting),
+    ),
+    Measured(
+        "lockstep_feed_records_total",
+        "Records handed to a role: as Faust delivered them, or read from the log.",
+        ("role", "source"),
+        _feed_records,
+    ),
+    Measured(
+        "lockstep_feed_gaps_total",
+        "Holes in the deliveries that were filled from the log.",
+        ("role",),
+        _feeds(lambda feed: feed.gaps),
+    ),
+    Measured(
+        "lockstep_feed_repositions_total",
+        "Times a role moved its reading place.",
+        ("role",),
+        _feeds(lambda feed: feed.repositions),
+    ),
+    Measured(
+        "lockstep_faust_app_lost",
+        "1 once a role's Faust App has died and its feed goes on by polling.",
+        ("role",),
+        _feeds(lambda feed: feed.app_lost),
+    ),
+    Measured(
+        "lockstep_disk_free_bytes",
+        "Room on the disk of an embedded log, and of the tables.",
+        ("of",),
+        _disks,
+    ),
+)
+
+# --- counted as it is said --------------------------------------------------------------------------
+
+_EVERY_RESOURCE: Final = tuple((resource,) for resource in RESOURCES)
+_NONE: Final = ((),)
+
+#: Event of the log -> the counter that it moves.
+COUNTED: Final[dict[str, Counted]] = {
+    "command_ended": Counted(
+        "lockstep_commands_ended_total",
+        "Commands that this process carried to their end.",
+        ("command", "outcome"),
+        zeros=tuple((command, outcome) for command in COMMANDS for outcome in OUTCOMES),
+    ),
+    "command_not_ended": Counted(
+        "lockstep_command_attempts_failed_total",
+        "Attempts that the API server refused for now, or did not answer.",
+        ("command",),
+        zeros=tuple((command,) for command in COMMANDS),
+    ),
+    "status_not_written": Counted(
+        "lockstep_statuses_failed_total", "Statuses that could not be written.", ("resource",)
+    ),
+    "append_failed": Counted(
+        "lockstep_appends_failed_total",
+        "Appends of records that failed and were tried again.",
+        zeros=_NONE,
+    ),
+    "publish_failed": Counted(
+        "lockstep_publishes_failed_total",
+        "Appends of decisions that failed and were tried again.",
+        zeros=_NONE,
+    ),
+    "result_not_published": Counted(
+        "lockstep_results_failed_total",
+        "Appends of results that failed and were tried again.",
+        zeros=_NONE,
+    ),
+    "feed_restarted": Counted(
+        "lockstep_feeds_restarted_total", "Feeds that died and were replaced.", ("role",)
+    ),
+    "checkpoint_written": Counted(
+        "lockstep_checkpoints_written_total", "Checkpoints written.", zeros=_NONE
+    ),
+    "checkpoint_failed": Counted(
+        "lockstep_checkpoints_failed_total",
+        "Checkpoints that could not be written; the next one is tried.",
+        zeros=_NONE,
+    ),
+    "clock_alarm": Counted(
+        "lockstep_clock_alarms_total",
+        "Take-overs at which the wall clock and the log differed.",
+        zeros=_NONE,
+    ),
+    "lease_acquired": Counted(
+        "lockstep_lease_acquired_total", "Times this process got the Lease.", zeros=_NONE
+    ),
+    "lease_lost_or_left": Counted(
+        "lockstep_lease_lost_total", "Times this process lost or left the Lease.", zeros=_NONE
+    ),
+    "lease_not_written": Counted(
+        "lockstep_lease_failures_total",
+        "Calls about the Lease that the API server refused or did not answer.",
+        zeros=_NONE,
+    ),
+    "synced": Counted(
+        "lockstep_informer_lists_total",
+        "Whole lists published.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "watch_ended": Counted(
+        "lockstep_informer_watches_ended_total",
+        "Watches that the API server ended.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "version_expired": Counted(
+        "lockstep_informer_expired_total",
+        "Watches that had to begin with a new list.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "history_reset": Counted(
+        "lockstep_informer_resets_total",
+        "Times the API server had gone back in time.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "api_server_unavailable": Counted(
+        "lockstep_informer_failures_total",
+        "Lists and watches that the API server did not serve.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "object_rejected": Counted(
+        "lockstep_objects_rejected_total",
+        "Objects of the API server that could not be observed.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+    "resync_requested": Counted(
+        "lockstep_resyncs_requested_total",
+        "Lists that a decision asked for.",
+        ("resource",),
+        zeros=_EVERY_RESOURCE,
+    ),
+}
+
+
+class Events(logging.Handler):
+    """Counts the events of `COUNTED`; a handler of the root logger, beside the one that writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, Counter[tuple[str, ...]]] = {}
+        for name, counted in COUNTED.items():
+            self.counts[name] = Counter(dict.fromkeys(counted.zeros, 0))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called by `logging`, one record at a time."""
+        counted = COUNTED.get(str(record.msg))
+        if counted is not None:
+            said = fields_of(record)
+            labels = tuple(str(said.get(label, "")) for label in counted.labels)
+            self.counts[str(record.msg)][labels] += 1
+
+
+class Metrics(Collector):
+    """All metrics of this process. `roles` is filled in by whoever builds them."""
+
+    def __init__(self) -> None:
+        self.roles = Roles()
+        self.events = Events()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """Prometheus' text format. Call it in the event loop of the roles."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """For the library."""
+        for measured in MEASURED:
+            samples = measured.read(self.roles)
+            yield _family(measured.name, measured.meaning, measured.labels, samples)
+        for event, counted in COUNTED.items():
+            counts = self.events.counts[event]
+            samples = [(labels, float(count)) for labels, count in counts.items()]
+            yield _family(counted.name, counted.meaning, counted.labels, samples)
+
+
+def _family(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(name, meaning, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
