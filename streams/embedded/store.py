@@ -139,7 +139,9 @@ class _Database:
             try:
                 cursor.status()
             except Exception as error:
-                raise Fatal(f"embedded log: damaged: {error}; restore a copy") from error
+                raise Fatal(
+                    f"embedded log: damaged: {error}; restore a copy", cause="log_damaged"
+                ) from error
             return absent
         key = cursor.key()
         prefix = _PARTITION_KEY.pack(b"L", topic_id, partition)
@@ -163,7 +165,8 @@ class _Database:
         if reached < end:
             raise Fatal(
                 f"embedded log: damaged after offset {reached - 1} of {end} (topic id {topic_id},"
-                f" domain {partition}); restore a copy of the directory"
+                f" domain {partition}); restore a copy of the directory",
+                cause="log_damaged",
             )
 
     def close(self) -> None:
@@ -218,7 +221,10 @@ class Store(_Database):
         with self._lock:
             if self.topic(topic) is None:
                 data = _TOPIC.pack(self._topics_next, compacted)
-                self._db.put(b"T" + topic.encode(), data, self._durable)
+                try:
+                    self._db.put(b"T" + topic.encode(), data, self._durable)
+                except Exception as error:
+                    raise self._break(error) from error
                 self._topics_next += 1
 
     def partition(self, topic: str, number: int) -> _Partition | None:
@@ -292,7 +298,11 @@ class Store(_Database):
     def _commit(self, commits: list[_Commit]) -> None:
         try:
             if self._broken is not None:
-                raise Fatal(f"embedded log {self.path}: {self._broken}; restart to reopen it")
+                raise Fatal(
+                    f"embedded log {self.path}: {self._broken}; nothing later was taken; make room,"
+                    " then restart to reopen it",
+                    cause="log_write_failed",
+                )
             rows = self._write(commits)
         except BaseException as error:
             for commit in commits:
@@ -326,10 +336,13 @@ class Store(_Database):
         try:
             self._db.write(batch, self._durable)
         except Exception as error:
-            # What reached the disk is unknown: this instance must not guess where the log ends.
-            self._broken = f"a write failed ({error})"
-            raise Unavailable(f"embedded log {self.path}: {self._broken}") from error
+            raise self._break(error) from error
         return rows
+
+    def _break(self, error: Exception) -> Unavailable:
+        """What reached the disk is unknown: this instance must not guess where the log ends."""
+        self._broken = f"a write failed ({error})"
+        return Unavailable(f"embedded log {self.path}: {self._broken}")
 
     def _supersede(
         self, batch: Any, partition: _Partition, key: bytes, offset: int, newest: dict[bytes, int]
