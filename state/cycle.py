@@ -11,7 +11,7 @@ from state.candidates import count_reasons, most_free, pick_node
 from state.model.diagnoses import Code, Diagnosis
 from state.model.rows import Eviction, Gang, OpenCommand, Pod
 from state.model.scores import ClassScores
-from state.model.seen import Allocation
+from state.model.seen import DeviceHeld
 from state.model.state import TOLD_WITH_GANG, State
 from state.model.trial import Trial
 from state.rules.allocate import allocation_annotation, whole_cards
@@ -260,7 +260,7 @@ class Cycle:
         self.placed += 1
         return True
 
-    def _cards(self, scores: ClassScores, node: str) -> tuple[Allocation, ...]:
+    def _cards(self, scores: ClassScores, node: str) -> tuple[DeviceHeld, ...]:
         count = scores.podclass.cards
         if not count or self.state.devices_of(node) is None:
             return ()

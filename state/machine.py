@@ -8,29 +8,29 @@ from typing import Any
 
 from state.cycle import Cycle
 from state.digest import seal
-from state.model.decision import Decision, DiagnosisChanged, Head, Tail
+from state.model.decision import Decision, DiagnosisChange, Head, Tail
 from state.model.diagnoses import Code
 from state.model.limits import LIST_PATIENCE_US
 from state.model.rows import DECODERS, Position
 from state.model.seen import (
-    CommandEnded,
+    CommandEndSeen,
     DeviceSeen,
-    EvictRequested,
+    EvictRequestSeen,
     GoneSeen,
-    KindAbsent,
-    MessageRejected,
+    KindAbsentSeen,
     NamespaceSeen,
     NodeSeen,
     PodGroupSeen,
     PodSeen,
-    PolicyChanged,
+    PolicyChangeSeen,
     PriorityClassSeen,
-    ProbeRequested,
+    ProbeRequestSeen,
     QuotaSeen,
     Record,
-    StillThere,
-    SyncFinished,
-    SyncStarted,
+    RejectionSeen,
+    StillThereSeen,
+    SyncFinishSeen,
+    SyncStartSeen,
 )
 from state.model.state import State
 from state.model.trial import Trial
@@ -39,23 +39,23 @@ from state.transitions import admin, objects, pods, results, sync
 VERSION = 1
 
 _TRANSITIONS: dict[type[Any], Any] = {
-    CommandEnded: results.on_command_ended,
+    CommandEndSeen: results.on_command_ended,
     DeviceSeen: objects.on_device_seen,
-    EvictRequested: admin.on_evict_requested,
+    EvictRequestSeen: admin.on_evict_requested,
     GoneSeen: objects.on_gone_seen,
-    KindAbsent: sync.on_kind_absent,
-    MessageRejected: sync.on_message_rejected,
+    KindAbsentSeen: sync.on_kind_absent,
+    RejectionSeen: sync.on_message_rejected,
     NamespaceSeen: objects.on_namespace_seen,
     NodeSeen: objects.on_node_seen,
     PodGroupSeen: objects.on_podgroup_seen,
     PodSeen: pods.on_pod_seen,
-    PolicyChanged: admin.on_policy_changed,
+    PolicyChangeSeen: admin.on_policy_changed,
     PriorityClassSeen: objects.on_priority_class_seen,
-    ProbeRequested: admin.on_probe_requested,
+    ProbeRequestSeen: admin.on_probe_requested,
     QuotaSeen: objects.on_quota_seen,
-    StillThere: sync.on_still_there,
-    SyncFinished: sync.on_sync_finished,
-    SyncStarted: sync.on_sync_started,
+    StillThereSeen: sync.on_still_there,
+    SyncFinishSeen: sync.on_sync_finished,
+    SyncStartSeen: sync.on_sync_started,
 }
 _NULL = b"null"
 
@@ -146,7 +146,7 @@ def _seal(trial: Trial, record: Record) -> Decision:
     )
 
 
-def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChanged) -> None:
+def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChange) -> None:
     """The pod condition `PodScheduled=False` for a diagnosis that the API server doesn't write itself."""
     if diagnosis.code in (None, Code.GATED, Code.SYNCING):
         return

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 
-class Change(Struct, frozen=True):
+class RowChange(Struct, frozen=True):
     """One row of State after the decision; `row` is its canonical bytes, `null` when the row is gone."""
 
     key: str
@@ -30,7 +30,7 @@ class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
     uid: str
 
 
-class DiagnosisChanged(Struct, frozen=True):
+class DiagnosisChange(Struct, frozen=True):
     """Why a pod waits now; `code` None: no longer."""
 
     code: str | None
@@ -46,11 +46,11 @@ class Decision(Struct, frozen=True):
     record_hash: str
     previous_digest: str
     timestamp_us: int
-    changes: tuple[Change, ...]
+    changes: tuple[RowChange, ...]
     commands: tuple[Command, ...]
     withdrawn: tuple[str, ...]
     ended: tuple[str, ...]
-    diagnoses: tuple[DiagnosisChanged, ...]
+    diagnoses: tuple[DiagnosisChange, ...]
     requests: tuple[str, ...]
     next_deadline_us: int
     work_left: bool
@@ -61,9 +61,9 @@ class Decision(Struct, frozen=True):
 class Head(Struct, frozen=True):
     """The fields of a decision's bytes that sort before `digest`."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[RowChange, ...]
     commands: tuple[Command, ...]
-    diagnoses: tuple[DiagnosisChanged, ...]
+    diagnoses: tuple[DiagnosisChange, ...]
 
 
 class Tail(Struct, frozen=True):
@@ -84,9 +84,9 @@ class Tail(Struct, frozen=True):
 class Whole(Struct, frozen=True):
     """A decision's bytes, decoded."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[RowChange, ...]
     commands: tuple[Command, ...]
-    diagnoses: tuple[DiagnosisChanged, ...]
+    diagnoses: tuple[DiagnosisChange, ...]
     digest: str
     ended: tuple[str, ...]
     next_deadline_us: int

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from state.model.gangs import mark_satisfied, refresh_gang
 from state.model.lists import bury
 from state.model.rows import Pod
-from state.model.seen import FoundPod, PodSeen
+from state.model.seen import PodFound, PodSeen
 from state.model.state import FINISHED, place_of, same_charge
 from state.model.trial import Trial
 
 
-def merge_facts(old: Pod, news: PodSeen | FoundPod) -> Pod:
+def merge_facts(old: Pod, news: PodSeen | PodFound) -> Pod:
     """`old` with the facts that `news` adds."""
     node = news.node or old.node
     phase = news.phase if news.phase in FINISHED and old.phase not in FINISHED else old.phase

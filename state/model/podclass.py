@@ -39,7 +39,7 @@ _GANG: Final = "gang.scheduling.koordinator.sh/"
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
 
 
-class Toleration(Struct, forbid_unknown_fields=True, frozen=True):
+class TolerationSeen(Struct, forbid_unknown_fields=True, frozen=True):
     """As in Kubernetes."""
 
     key: str = ""
@@ -74,7 +74,7 @@ class SpecSeen(Struct, forbid_unknown_fields=True, frozen=True):
     unsupported: tuple[str, ...] = ()
     node_selector: dict[str, str] = {}
     affinity: tuple[Term, ...] | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[TolerationSeen, ...] = ()
 
 
 class PodClass(Struct, frozen=True, eq=False):

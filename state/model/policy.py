@@ -6,32 +6,32 @@ import msgspec
 from msgspec import Struct
 
 
-class EvictionPolicy(Struct, frozen=True):
+class EvictionBounds(Struct, frozen=True):
     """Evictions."""
 
     budgetDeadline: int  # noqa: N815  (the reference's argument names)
 
 
-class BackoffPolicy(Struct, frozen=True):
+class BackoffBounds(Struct, frozen=True):
     """Back-off after a refused bind."""
 
     initial: int
     max: int
 
 
-class CyclePolicy(Struct, frozen=True):
+class CycleBounds(Struct, frozen=True):
     """Bounds of a cycle."""
 
     placementsMax: int  # noqa: N815
 
 
-class Policy(Struct, frozen=True):
+class PolicyInForce(Struct, frozen=True):
     """The fields that this version's rules read; the whole policy is kept as it was journaled."""
 
     schedulerNames: tuple[str, ...]  # noqa: N815
-    evictions: EvictionPolicy
-    backoff: BackoffPolicy
-    cycle: CyclePolicy
+    evictions: EvictionBounds
+    backoff: BackoffBounds
+    cycle: CycleBounds
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -45,6 +45,6 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return {name: merged[name] for name in sorted(merged)}
 
 
-def to_policy(spec: dict[str, Any]) -> Policy:
+def to_policy(spec: dict[str, Any]) -> PolicyInForce:
     """The typed policy of a full journaled one."""
-    return msgspec.convert(spec, Policy)
+    return msgspec.convert(spec, PolicyInForce)

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from state.model.diagnoses import Diagnosis
-from state.model.seen import EMPTY, Allocation, DeviceEntry, Taint
+from state.model.seen import EMPTY, Device, DeviceHeld, TaintSeen
 
 
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's."""
 
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[DeviceHeld, ...] = ()
     annotations: Raw = EMPTY
     assumed: str = ""
     attempts: int = 0
@@ -46,7 +46,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     ord: int
     rv: int
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[TaintSeen, ...] = ()
     uid: str
     unschedulable: bool = False
 
@@ -101,7 +101,7 @@ class Devices(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The devices of a node as one source reports them; the agent wins over the object."""
 
     boot_id: str = ""
-    devices: tuple[DeviceEntry, ...] = ()
+    devices: tuple[Device, ...] = ()
     name: str
     rv: int
     source: str

@@ -15,7 +15,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 Preemption = Literal["PreemptLowerPriority", "Never"]
 
 
-class Taint(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class TaintSeen(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """One taint."""
 
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -23,7 +23,7 @@ class Taint(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True)
     value: str = ""
 
 
-class Allocation(Struct, forbid_unknown_fields=True, frozen=True):
+class DeviceHeld(Struct, forbid_unknown_fields=True, frozen=True):
     """What a pod holds of one device."""
 
     minor: Natural
@@ -44,7 +44,7 @@ class PodSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="PodObserved"
     phase: Phase = "Pending"
     gates: tuple[str, ...] = ()
     deleted_us: int | None = None
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[DeviceHeld, ...] = ()
     command_id: str | None = None
     owner: str | None = None
     epoch: str | None = None
@@ -58,7 +58,7 @@ class NodeSeen(
     name: str
     allocatable: dict[str, Natural]
     labels: dict[str, str] = {}
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[TaintSeen, ...] = ()
     unschedulable: bool = False
     epoch: str | None = None
 
@@ -94,9 +94,7 @@ class QuotaSeen(
     epoch: str | None = None
 
 
-class DeviceEntry(
-    Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True
-):
+class Device(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
     """One device of a node."""
 
     healthy: bool = True
@@ -116,7 +114,7 @@ class DeviceSeen(
     name: str
     source: Literal["object", "agent"] = "object"
     boot_id: str = ""
-    devices: tuple[DeviceEntry, ...] = ()
+    devices: tuple[Device, ...] = ()
     epoch: str | None = None
 
 
@@ -150,7 +148,9 @@ class GoneSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="ObjectGone"
     namespace: str = ""
 
 
-class SyncStarted(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class SyncStartSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="SyncStarted", tag_field="kind"
+):
     resource: str
     producer: str
     epoch: str
@@ -159,25 +159,31 @@ class SyncStarted(Struct, forbid_unknown_fields=True, frozen=True, tag_field="ki
     whole: bool = False
 
 
-class StillThere(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class StillThereSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="StillThere", tag_field="kind"
+):
     resource: str
     epoch: str
     uid: str
     rv: Natural
 
 
-class SyncFinished(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class SyncFinishSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="SyncFinished", tag_field="kind"
+):
     resource: str
     epoch: str
     list_rv: Natural
 
 
-class KindAbsent(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class KindAbsentSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="KindAbsent", tag_field="kind"
+):
     resource: str
     producer: str
 
 
-class FoundPod(Struct, forbid_unknown_fields=True, frozen=True):
+class PodFound(Struct, forbid_unknown_fields=True, frozen=True):
     """What the sink read after a conflict."""
 
     uid: str
@@ -185,24 +191,30 @@ class FoundPod(Struct, forbid_unknown_fields=True, frozen=True):
     node: str | None = None
     phase: Phase = "Pending"
     deleted_us: int | None = None
-    allocations: tuple[Allocation, ...] = ()
+    allocations: tuple[DeviceHeld, ...] = ()
     command_id: str | None = None
 
 
-class CommandEnded(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class CommandEndSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="CommandEnded", tag_field="kind"
+):
     command_id: str
     outcome: Literal["Applied", "Stale", "Refused", "Withdrawn"]
     status: int = 0
     message: str = ""
-    found: FoundPod | None = None
+    found: PodFound | None = None
 
 
-class PolicyChanged(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class PolicyChangeSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="PolicyChanged", tag_field="kind"
+):
     id: str
     spec: dict[str, Any]
 
 
-class EvictRequested(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class EvictRequestSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="EvictRequested", tag_field="kind"
+):
     id: str
     namespace: str
     name: str
@@ -211,11 +223,15 @@ class EvictRequested(Struct, forbid_unknown_fields=True, frozen=True, tag_field=
     requester: str = ""
 
 
-class ProbeRequested(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class ProbeRequestSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="ProbeRequested", tag_field="kind"
+):
     id: str
 
 
-class MessageRejected(Struct, forbid_unknown_fields=True, frozen=True, tag_field="kind"):
+class RejectionSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="MessageRejected", tag_field="kind"
+):
     topic: str
     offset: Natural
     reason: str
@@ -229,15 +245,15 @@ ObjectSeen = (
 Seen = (
     ObjectSeen
     | GoneSeen
-    | SyncStarted
-    | StillThere
-    | SyncFinished
-    | KindAbsent
-    | CommandEnded
-    | PolicyChanged
-    | EvictRequested
-    | ProbeRequested
-    | MessageRejected
+    | SyncStartSeen
+    | StillThereSeen
+    | SyncFinishSeen
+    | KindAbsentSeen
+    | CommandEndSeen
+    | PolicyChangeSeen
+    | EvictRequestSeen
+    | ProbeRequestSeen
+    | RejectionSeen
 )
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
 from state.model.podclass import GPU_CORE, Membership, PodClass, parse_class, parse_membership
-from state.model.policy import Policy, to_policy
+from state.model.policy import PolicyInForce, to_policy
 from state.model.rows import (
     TABLES,
     CycleRow,
@@ -30,7 +30,7 @@ from state.model.rows import (
     Sync,
 )
 from state.model.scores import ClassScores
-from state.model.seen import DeviceEntry
+from state.model.seen import Device
 
 #: Class, and nodes by the reason that speaks against them as the pod was last told.
 ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
@@ -57,7 +57,7 @@ class State:
         self.commands: dict[str, OpenCommand] = self.tables["commands"]
         self.syncs: dict[str, Sync] = self.tables["syncs"]
         self.lists: dict[str, OpenList] = self.tables["lists"]
-        self.policy: Policy | None = None
+        self.policy: PolicyInForce | None = None
         self.columns = Columns()
         # derived: uids are dict keys, so that order is insertion order, though nothing may depend on it
         self.pods_on: dict[str, dict[str, None]] = {}
@@ -309,7 +309,7 @@ class State:
         )
         columns.respecify(node.ord)
 
-    def free_cards(self, node_name: str) -> list[DeviceEntry]:
+    def free_cards(self, node_name: str) -> list[Device]:
         """The node's whole, healthy, unused GPUs, by minor."""
         report = self.devices_of(node_name)
         if report is None:

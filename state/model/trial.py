@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from state.model.decision import Change, Command, DiagnosisChanged, encode_row
+from state.model.decision import Command, DiagnosisChange, RowChange, encode_row
 from state.model.rows import TABLES, CycleRow, Named, OpenCommand, Pod, Row
 from state.model.state import State
 
@@ -87,7 +87,7 @@ class Trial:
         if self.wake != self.state.wake():
             self.put("cycle", "cycle", CycleRow(wake=True) if self.wake else None)
 
-    def changes(self) -> tuple[tuple[Change, ...], list[tuple[str, DiagnosisChanged]]]:
+    def changes(self) -> tuple[tuple[RowChange, ...], list[tuple[str, DiagnosisChange]]]:
         """The difference to State before, by table and key, and the diagnoses that changed, with their pods' uids."""
         tables, found, diagnoses = self.state.tables, [], []
         order = sorted(self._before, key=lambda name: (_TABLE_ORDER[name[0]], name[1]))
@@ -96,7 +96,7 @@ class Trial:
             if new is old or new == old:
                 continue
             found.append(
-                Change(key=key, row=_NULL if new is None else Raw(encode_row(new)), table=table)
+                RowChange(key=key, row=_NULL if new is None else Raw(encode_row(new)), table=table)
             )
             if table == "pods":
                 diagnosis = _diagnosis_change(old, new)
@@ -105,7 +105,7 @@ class Trial:
         return tuple(found), diagnoses
 
 
-def _diagnosis_change(old: Row | None, new: Row | None) -> DiagnosisChanged | None:
+def _diagnosis_change(old: Row | None, new: Row | None) -> DiagnosisChange | None:
     was = old.diagnosis if isinstance(old, Pod) else None
     now = new.diagnosis if isinstance(new, Pod) else None
     if was == now:
@@ -114,5 +114,5 @@ def _diagnosis_change(old: Row | None, new: Row | None) -> DiagnosisChanged | No
     assert isinstance(pod, Pod)
     key = f"{pod.namespace}/{pod.name}"
     if now is None:
-        return DiagnosisChanged(code=None, details={}, key=key, message="")
-    return DiagnosisChanged(code=now.code, details=now.details, key=key, message=now.message)
+        return DiagnosisChange(code=None, details={}, key=key, message="")
+    return DiagnosisChange(code=now.code, details=now.details, key=key, message=now.message)

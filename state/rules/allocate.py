@@ -3,16 +3,16 @@
 import msgspec
 
 from state.model.podclass import GPU_CORE, GPU_MEMORY, GPU_RATIO
-from state.model.seen import Allocation, DeviceEntry
+from state.model.seen import Device, DeviceHeld
 
 DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
 
-def whole_cards(free: list[DeviceEntry], count: int) -> tuple[Allocation, ...]:
+def whole_cards(free: list[Device], count: int) -> tuple[DeviceHeld, ...]:
     """The first `count` of the node's free cards, each whole. `free` is sorted by minor and long enough."""
     assert len(free) >= count
     return tuple(
-        Allocation(
+        DeviceHeld(
             minor=card.minor,
             resources={
                 GPU_CORE: card.resources.get(GPU_CORE, 100),
@@ -25,7 +25,7 @@ def whole_cards(free: list[DeviceEntry], count: int) -> tuple[Allocation, ...]:
     )
 
 
-def allocation_annotation(allocations: tuple[Allocation, ...]) -> dict[str, str]:
+def allocation_annotation(allocations: tuple[DeviceHeld, ...]) -> dict[str, str]:
     """The device-allocated annotation of a Binding (semantics 3.3), amounts as quantities in base units."""
     if not allocations:
         return {}

@@ -1,12 +1,12 @@
 """Which nodes a pod class may ever use: node selector, required node affinity, cordons, taints (Kubernetes 1.37)."""
 
 from state.model.limits import DIGITS_MAX
-from state.model.podclass import PodClass, Requirement, SpecSeen, Term, Toleration
+from state.model.podclass import PodClass, Requirement, SpecSeen, Term, TolerationSeen
 from state.model.rows import Node
 from state.model.scores import MAY, MISMATCH, TAINTED
-from state.model.seen import Taint
+from state.model.seen import TaintSeen
 
-_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CORDON = TaintSeen(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def node_reason(podclass: PodClass, node: Node) -> int:
@@ -26,7 +26,7 @@ def matches_node(spec: SpecSeen, node: Node) -> bool:
     return spec.affinity is None or any(_term_matches(term, node) for term in spec.affinity)
 
 
-def tolerates_node(tolerations: tuple[Toleration, ...], node: Node) -> bool:
+def tolerates_node(tolerations: tuple[TolerationSeen, ...], node: Node) -> bool:
     """Every NoSchedule and NoExecute taint, and the cordon, is tolerated."""
     if node.unschedulable and not any(
         _tolerates(toleration, _CORDON) for toleration in tolerations
@@ -39,7 +39,7 @@ def tolerates_node(tolerations: tuple[Toleration, ...], node: Node) -> bool:
     )
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: TolerationSeen, taint: TaintSeen) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

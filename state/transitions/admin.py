@@ -4,11 +4,11 @@ from typing import Any, cast
 
 from state.model.policy import merge
 from state.model.rows import Applied, Eviction, PolicyRow
-from state.model.seen import EvictRequested, PolicyChanged, ProbeRequested
+from state.model.seen import EvictRequestSeen, PolicyChangeSeen, ProbeRequestSeen
 from state.model.trial import Trial
 
 
-def on_policy_changed(trial: Trial, seen: PolicyChanged) -> None:
+def on_policy_changed(trial: Trial, seen: PolicyChangeSeen) -> None:
     """Replaces the named fields of the policy, once an id."""
     if not _first_time(trial, seen.id):
         return
@@ -18,7 +18,7 @@ def on_policy_changed(trial: Trial, seen: PolicyChanged) -> None:
     trial.wake = True
 
 
-def on_evict_requested(trial: Trial, seen: EvictRequested) -> None:
+def on_evict_requested(trial: Trial, seen: EvictRequestSeen) -> None:
     """Notes the eviction; the cycle sends the command when the pod has no other one open."""
     if not _first_time(trial, seen.id):
         return
@@ -35,7 +35,7 @@ def on_evict_requested(trial: Trial, seen: EvictRequested) -> None:
     trial.put("evictions", seen.id, Eviction(id=seen.id, reason=seen.reason, uid=newest))
 
 
-def on_probe_requested(trial: Trial, seen: ProbeRequested) -> None:
+def on_probe_requested(trial: Trial, seen: ProbeRequestSeen) -> None:
     """Answers with the probe's id."""
     trial.requests.append(f"ProbeFolded {seen.id}")
 

@@ -6,11 +6,11 @@ from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import merge_facts, remove_pod, store_pod
 from state.model.limits import BACKOFF_DOUBLINGS_MAX
 from state.model.rows import OpenCommand, Pod
-from state.model.seen import CommandEnded
+from state.model.seen import CommandEndSeen
 from state.model.trial import Trial
 
 
-def on_command_ended(trial: Trial, seen: CommandEnded) -> None:
+def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
     """Ends the command; what the pod held by it is kept, or freed exactly once."""
     state = trial.state
     command = state.commands.get(seen.command_id)
@@ -40,7 +40,7 @@ def on_command_ended(trial: Trial, seen: CommandEnded) -> None:
         _end_bind(trial, seen, command, pod)
 
 
-def _end_bind(trial: Trial, seen: CommandEnded, command: OpenCommand, pod: Pod) -> None:
+def _end_bind(trial: Trial, seen: CommandEndSeen, command: OpenCommand, pod: Pod) -> None:
     if seen.outcome == "Applied":
         store_pod(
             trial, pod, replace(pod, assumed="", node=pod.node or command.node, diagnosis=None)
@@ -54,7 +54,7 @@ def _end_bind(trial: Trial, seen: CommandEnded, command: OpenCommand, pod: Pod) 
     store_pod(trial, pod, freed)
 
 
-def _backed_off(trial: Trial, seen: CommandEnded, pod: Pod) -> Pod:
+def _backed_off(trial: Trial, seen: CommandEndSeen, pod: Pod) -> Pod:
     policy = trial.state.policy
     assert policy is not None
     doublings = min(pod.attempts, BACKOFF_DOUBLINGS_MAX)

@@ -6,11 +6,17 @@ from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
 from state.model.lists import bury, overrules
 from state.model.rows import Named, OpenList, Sync
-from state.model.seen import KindAbsent, MessageRejected, StillThere, SyncFinished, SyncStarted
+from state.model.seen import (
+    KindAbsentSeen,
+    RejectionSeen,
+    StillThereSeen,
+    SyncFinishSeen,
+    SyncStartSeen,
+)
 from state.model.trial import Trial
 
 
-def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
+def on_sync_started(trial: Trial, seen: SyncStartSeen) -> None:
     """Opens a list, once. One below the newest finished one means that history was reset: its objects win.
 
     Or it is a list that was long under way, by an informer that slept: then what it says is wrong. Nobody can tell, so
@@ -39,7 +45,7 @@ def on_sync_started(trial: Trial, seen: SyncStarted) -> None:
         _doubt(trial, seen.resource)
 
 
-def on_still_there(trial: Trial, seen: StillThere) -> None:
+def on_still_there(trial: Trial, seen: StillThereSeen) -> None:
     """An unchanged object of an open list; one that we don't know means that we missed something: ask for all anew."""
     listing = trial.state.lists.get(seen.epoch)
     if listing is None or listing.resource != seen.resource:
@@ -49,7 +55,7 @@ def on_still_there(trial: Trial, seen: StillThere) -> None:
         _doubt(trial, seen.resource)
 
 
-def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
+def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
     """Closes a list: objects that it did not name, and that are not newer, are gone.
 
     Lists of no later version go with it: whoever began them says nothing that is not known now.
@@ -92,7 +98,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinished) -> None:
     trial.wake = True
 
 
-def on_kind_absent(trial: Trial, seen: KindAbsent) -> None:
+def on_kind_absent(trial: Trial, seen: KindAbsentSeen) -> None:
     """The resource's CRD is missing: it counts as listed, and empty."""
     if seen.resource not in RESOURCES:
         return
@@ -108,7 +114,7 @@ def on_kind_absent(trial: Trial, seen: KindAbsent) -> None:
         trial.wake = True
 
 
-def on_message_rejected(trial: Trial, seen: MessageRejected) -> None:
+def on_message_rejected(trial: Trial, seen: RejectionSeen) -> None:
     """A message was dead-lettered: what it said must be listed again."""
     for resource, (_, _, topic) in RESOURCES.items():
         if topic == seen.topic:

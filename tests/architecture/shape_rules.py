@@ -19,7 +19,6 @@ EMPTY_WORDS = {"Manager", "Helper", "Handler", "Info", "Data", "Base", "Utils", 
 GIVEN_SIGNATURES = {
     ("streams/embedded/transport.py", "send"),  # Faust's producer
 }
-TWIN_PACKAGES = {"schemas", "state"}
 REMINDER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(\(#\d+\))?")
 
 
@@ -94,10 +93,7 @@ def find_reminders(source: Source) -> list[Finding]:
 
 
 def find_namesakes(sources: Iterable[Source]) -> list[Finding]:
-    """Public classes of one name in two packages: two meanings for one word.
-
-    A message of `schemas` and its twin in `state` may share theirs: only `streams.translate` sees both.
-    """
+    """Public classes of one name in two packages: two meanings for one word."""
     homes: dict[str, Source] = {}  # class name -> the first file that has it
     found = []
     for source in sources:
@@ -105,7 +101,7 @@ def find_namesakes(sources: Iterable[Source]) -> list[Finding]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 first = homes.setdefault(node.name, source)
                 packages = {first.path.split("/")[0], source.path.split("/")[0]}
-                if len(packages) > 1 and packages != TWIN_PACKAGES:
+                if len(packages) > 1:
                     message = f"class {node.name} stands in {first.path} too"
                     found.append(source.finding(node.lineno, message))
     return found

@@ -18,7 +18,7 @@ import schemas.observations
 from state import machine
 from state.cycle import Cycle
 from state.model.facts import forget_facts
-from state.model.seen import CommandEnded, GoneSeen, PodGroupSeen
+from state.model.seen import CommandEndSeen, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
 from streams.chain import Chain, read_header
@@ -40,9 +40,9 @@ class Canary:
 
 def double_release() -> AbstractContextManager[Any]:
     """The end of a bind that failed gives room back twice: its own, and that of another open one."""
-    fold = machine._TRANSITIONS[CommandEnded]
+    fold = machine._TRANSITIONS[CommandEndSeen]
 
-    def planted(trial: Trial, seen: CommandEnded) -> None:
+    def planted(trial: Trial, seen: CommandEndSeen) -> None:
         command = trial.state.commands.get(seen.command_id)
         fold(trial, seen)
         if command is None or seen.outcome == "Applied":
@@ -54,7 +54,7 @@ def double_release() -> AbstractContextManager[Any]:
                 trial.wake = True
                 return
 
-    return patch.dict(machine._TRANSITIONS, {CommandEnded: planted})
+    return patch.dict(machine._TRANSITIONS, {CommandEndSeen: planted})
 
 
 def lost_delete() -> AbstractContextManager[Any]:
