@@ -1,7 +1,7 @@
 """Names of every dialect that Lockstep speaks: labels, annotations, API groups, resources.
 
-Must hold no logic beyond "is this name ours". Everybody who reads or writes one of these names
-takes it from here.
+Must hold no logic beyond "is this name ours". The edges take names from here; the core, which may
+import nothing of ours, has copies of those that it reads, and a test holds that they are equal.
 """
 
 from typing import Final
@@ -12,8 +12,8 @@ GROUP_SIGS: Final = "scheduling.sigs.k8s.io"
 
 #: Labels that name a pod's PodGroup, in the order in which they are asked.
 POD_GROUP_LABELS: Final = (
-    "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io",
+    "scheduling.x-k8s.io/pod-group",
 )
 #: Labels of the older lightweight gang.
 POD_GROUP_NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
