@@ -148,8 +148,9 @@ class OrdersAudit:
                 if group.uid == item["uid"]:
                     group.minimum, group.uid = None, ""
         elif kind == "CommandEnded":
-            ends.setdefault(item["command_id"], item)
-            self._fold_end(item)
+            first = ends.setdefault(item["command_id"], item)
+            if first is item:
+                self._fold_end(item)
 
     def _fold_pod(self, item: Json) -> None:
         uid, name = item["uid"], item.get("labels", {}).get(GROUP_LABEL)

@@ -21,14 +21,16 @@ def story(server: ApiServer, chain: ChainAudit, uid: str) -> list[str]:
         if uid_of(event.raw) == uid
     ]
     told: list[str] = []
+    orders: dict[str, None] = {}
     for record in chain.records:
         told += [
             f"record  {record['sequence']} {_short(item)}"
             for item in record["observations"]
-            if _mentions(item, uid)
+            if _mentions(item, uid) or item.get("command_id") in orders
         ]
         if record["sequence"] <= len(chain.decisions):
             decision = chain.decisions[record["sequence"] - 1]
+            orders.update((each["id"], None) for each in decision["commands"] if each["uid"] == uid)
             told += [
                 f"decided {record['sequence']} {part[:-1]} {_short(item)}"
                 for part in ("commands", "changes")
