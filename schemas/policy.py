@@ -5,27 +5,47 @@ the journal. A field that a later issue brings is added there, with a default th
 """
 
 import re
-from typing import Any
+from fractions import Fraction
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from schemas.errors import InvalidMessage
 
-_UNITS_US = {"ns": 0.001, "us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+#: The longest duration that Go knows, in microseconds (292 years): sums with a timestamp fit 64 bits.
+DURATION_US_MAX: Final = (2**63 - 1) // 1_000
+PLACEMENTS_MAX: Final = 100_000
+_TEXT_MAX: Final = 64
+_UNITS_NS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)")
 
 
 def duration_us(text: str) -> int:
-    """Microseconds of a Go duration such as `1h30m` or `2.5s`. Raises `ValueError` when it is none."""
-    position, total = 0, 0.0
-    for match in _DURATION.finditer(text):
+    """Microseconds of a Go duration such as `1h30m` or `2.5s`, to the nearest.
+
+    Raises `ValueError` when it is none, or longer than Go's longest.
+    """
+    position, total_ns = 0, Fraction(0)
+    for match in _DURATION.finditer(text[:_TEXT_MAX]):
         if match.start() != position:
             break
-        total += float(match[1]) * _UNITS_US[match[2]]
+        total_ns += Fraction(match[1]) * _UNITS_NS[match[2]]
         position = match.end()
-    if position != len(text) or not text:
-        raise ValueError(f"{text!r} is not a duration such as 90s or 1h30m")
-    return round(total)
+    duration = round(total_ns / 1_000)
+    if position != len(text) or not text or duration > DURATION_US_MAX:
+        raise ValueError(f"{text!r} is not a duration such as 90s or 1h30m, of at most 292 years")
+    return duration
+
+
+#: Microseconds; longer ones would not fit the core's integers.
+Duration = Annotated[PositiveInt, Field(le=DURATION_US_MAX)]
 
 
 class _Group(BaseModel):
@@ -35,14 +55,14 @@ class _Group(BaseModel):
 class GangPolicy(_Group):
     """CoschedulingArgs. Times in microseconds."""
 
-    defaultTimeout: PositiveInt = 600_000_000  # noqa: N815  (the reference's argument names)
+    defaultTimeout: Duration = 600_000_000  # noqa: N815  (the reference's argument names)
 
 
 class QuotaPolicy(_Group):
     """ElasticQuotaArgs. Stored; enforced by a later issue."""
 
     monitorAllQuotas: bool = False  # noqa: N815
-    delayEvictTime: PositiveInt = 120_000_000  # noqa: N815
+    delayEvictTime: Duration = 120_000_000  # noqa: N815
     enableRuntimeQuota: bool = True  # noqa: N815
     enableMinQuotaScale: bool = True  # noqa: N815
     enableCheckParentQuota: bool = False  # noqa: N815
@@ -59,20 +79,20 @@ class DevicePolicy(_Group):
 class EvictionPolicy(_Group):
     """Evictions. `budgetDeadline`: how long a PodDisruptionBudget may hold an eviction back, in microseconds."""
 
-    budgetDeadline: PositiveInt = 600_000_000  # noqa: N815
+    budgetDeadline: Duration = 600_000_000  # noqa: N815
 
 
 class BackoffPolicy(_Group):
     """Back-off of a pod whose bind was refused: initial, doubled each time up to max, in microseconds."""
 
-    initial: PositiveInt = 10_000_000
-    max: PositiveInt = 300_000_000
+    initial: Duration = 10_000_000
+    max: Duration = 300_000_000
 
 
 class CyclePolicy(_Group):
     """Bounds of one scheduling cycle."""
 
-    placementsMax: PositiveInt = 500  # noqa: N815
+    placementsMax: Annotated[PositiveInt, Field(le=PLACEMENTS_MAX)] = 500  # noqa: N815
 
 
 class Policy(_Group):

@@ -108,6 +108,18 @@ def test_models_of_the_wire_pass_on_their_topic() -> None:
             "InvalidField",
             "gangs.defaultTimeout",
         ),
+        (
+            "admin",
+            message({**POLICY, "spec": {"backoff": {"max": "9" * 400 + "s"}}}),
+            "InvalidField",
+            "backoff.max",
+        ),
+        (
+            "admin",
+            message({**POLICY, "spec": {"evictions": {"budgetDeadline": 2**62}}}),
+            "InvalidField",
+            "evictions.budgetDeadline",
+        ),
     ],
 )
 def test_what_cannot_be_taken_is_rejected_with_a_reason_to_count_by(
