@@ -92,11 +92,11 @@ def _parse(name: str, text: str) -> Iterator[Any]:
         try:
             yield from list(_parse_json(text))
             return
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # a flow map of YAML begins like JSON
     try:
         yield from yaml.load_all(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]

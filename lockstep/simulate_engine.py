@@ -6,6 +6,7 @@ clock: the caller says what time it is. Used by `lockstep simulate` (memory log)
 (embedded log).
 """
 
+import json
 from typing import Any, Final
 
 from schemas.envelope import RECORD_OBSERVATIONS_MAX
@@ -60,7 +61,10 @@ class Engine:
         assert missing is None, f"{topic}: offset {missing} was never offered"
         for letter in self.sequencer.take_dead_letters():
             self._writer.append(DEADLETTER, None, letter)
-            raise LockstepError(f"an intake message was refused: {letter.decode()[:500]}")
+            told = json.loads(letter)
+            raise LockstepError(
+                f"a message to topic {topic} was refused: {told['reason']}: {told['detail']}"
+            )
 
     def step(self, now_us: int) -> Decision | None:
         """Appends and decides the next record, if there is one to make now."""

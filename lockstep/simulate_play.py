@@ -13,6 +13,7 @@ from lockstep.options import format_time
 from lockstep.simulate_engine import Engine
 from lockstep.simulate_sink import SimulatedSink
 from lockstep.simulate_steps import Step, read_step
+from producers.observe.fields import sequence
 from producers.publisher import pack
 from producers.simulated.cluster import Cluster
 from producers.simulated.informers import OBSERVED_KINDS, SimulatedInformers
@@ -26,6 +27,8 @@ from state.report import report
 
 #: 2026-01-01T00:00:00Z in microseconds since 1970.
 START_US: Final = 1_767_225_600_000_000
+#: 10000-01-01T00:00:00Z: a report could not say a later time.
+END_US: Final = 253_402_300_800_000_000
 #: Records of one settle, and moments of one advance, after which something is wrong with the loop.
 RECORDS_MAX: Final = 20_000
 MOMENTS_MAX: Final = 100_000
@@ -79,9 +82,7 @@ class Play:
             elif raw.get("kind") == "Step":
                 self._play_step(read_step(raw))
             elif raw.get("kind") == "Policy":
-                spec = policy_change(raw.get("spec") or {})
-                change = PolicyChanged(id=f"document-{document.number}", spec=spec)
-                self._admin.append(change)
+                self._change_policy(raw.get("spec"))
             else:
                 raise InvalidMessage("UnknownKind", "lockstep.dev/v1 has kinds Step and Policy")
             self.informers.see()
@@ -128,6 +129,12 @@ class Play:
                 assert step.verb == "restart", step.verb
                 self.restart()
 
+    def _change_policy(self, spec: Any) -> None:
+        if not isinstance(spec, dict):
+            raise InvalidMessage("InvalidField", "spec: a map of policy fields is wanted")
+        change = PolicyChanged(id=f"document-{self._step}", spec=policy_change(spec))
+        self._admin.append(change)
+
     def _ask_eviction(self, step: Step) -> None:
         self._admin.append(
             EvictRequested(
@@ -166,9 +173,14 @@ class Play:
         )
 
     def advance(self, duration_us: int) -> None:
-        """Settles, lets delayed binds go, and moves time on, settling at each thing that is due."""
-        self.settle()
+        """Settles, lets delayed binds go, and moves time on, settling at each thing that is due.
+
+        Raises `InvalidMessage` beyond `END_US`.
+        """
         target_us = self.cluster.now_us + duration_us
+        if target_us >= END_US:
+            raise InvalidMessage("InvalidField", "advance: time would leave the year 9999")
+        self.settle()
         self.cluster.faults.delayed.clear()
         self.settle()
         for _ in range(MOMENTS_MAX):
@@ -243,7 +255,7 @@ class Play:
 def _items(raw: dict[str, Any]) -> list[dict[str, Any]]:
     """The objects of a document: one, or those of a List."""
     if raw.get("apiVersion") == "v1" and raw.get("kind") == "List":
-        return [item for item in raw.get("items") or () if isinstance(item, dict)]
+        return sequence(raw.get("items"), "items")
     return [raw]
 
 

@@ -30,6 +30,10 @@ class Step:
     duration_us: int = 0
 
 
+#: Bounds of a step: more is a slip of the pen.
+TIMES_MAX: Final = 1_000
+SECONDS_MAX: Final = 10**9
+
 #: Verb -> field of the manifest -> (field of `Step`, type, must be given).
 _Fields = dict[str, tuple[str, type, bool]]
 _POD: Final[_Fields] = {"namespace": ("namespace", str, False), "name": ("name", str, True)}
@@ -95,8 +99,12 @@ def _with_fields(verb: str, given: dict[str, Any]) -> Step:
         found[field] = value
     if verb == "restart" and not found["flag"]:
         raise _wrong("restart.wipe", "only true is possible: a restart forgets all local state")
-    if found.get("times", 1) < 1 or found.get("duration_us", 0) < 0:
-        raise _wrong(verb, "times from 1 on and seconds from 0 on are wanted")
+    if not 1 <= found.get("times", 1) <= TIMES_MAX:
+        raise _wrong(f"{verb}.times", f"1 to {TIMES_MAX} times are possible")
+    if not 0 <= found.get("duration_us", 0) <= SECONDS_MAX:
+        raise _wrong(f"{verb}.seconds", f"0 to {SECONDS_MAX} seconds are possible")
+    if verb == "refuseBind" and not 400 <= found["number"] <= 599:
+        raise _wrong("refuseBind.status", "an HTTP status from 400 to 599 is wanted")
     if verb == "slowEvict":
         found["duration_us"] *= 1_000_000
     return Step(verb=verb, **found)

@@ -67,6 +67,8 @@ def test_documents_are_numbered_over_all_files(tmp_path: Path) -> None:
         ("a: [1", "bad.yaml: line 2, column 1: not YAML"),
         ("- a", "bad.yaml: document 0: a map is wanted, not list"),
         ('{"a": 1} {', "bad.yaml: .*not YAML"),
+        ('{"a": ' + "[" * 100_000, "bad.yaml: .*not YAML"),
+        ("a: " + "9" * 5_000, "bad.yaml: .*not YAML: Exceeds the limit"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -129,7 +131,10 @@ def test_steps_are_read(step: dict[str, Any], expected: Step) -> None:
         ({"advance": "soon"}, "advance: 'soon' is not a duration"),
         ({"setPhase": {"name": "a"}}, "setPhase.phase: a text is wanted, not nothing"),
         ({"duplicate": {"times": True}}, "duplicate.times: a whole number is wanted"),
-        ({"duplicate": {"times": 0}}, "times from 1 on"),
+        ({"duplicate": {"times": 0}}, "duplicate.times: 1 to 1000 times are possible"),
+        ({"duplicate": {"times": 10**30}}, "duplicate.times: 1 to 1000 times are possible"),
+        ({"refuseBind": {"name": "a", "status": 200}}, "refuseBind.status: an HTTP status"),
+        ({"slowEvict": {"name": "a", "seconds": -1}}, "slowEvict.seconds: 0 to "),
         ({"gap": {"kind": "Pod", "for": "1s"}}, "gap.for: no such field; there are kind"),
         ({"gap": "Pod"}, "gap: a map is wanted"),
         ({"restart": {"wipe": False}}, "restart.wipe: only true is possible"),
@@ -139,6 +144,31 @@ def test_a_step_that_is_wrong_names_its_field(step: dict[str, Any], said: str) -
     """Every mistake is an error that says what is wanted."""
     with pytest.raises(InvalidMessage, match=said):
         read_step({"apiVersion": "lockstep.dev/v1", "kind": "Step", **step})
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("apiVersion: v1\nkind: List\nitems: [5]\n", "field items: a list of objects is wanted"),
+        ("apiVersion: lockstep.dev/v1\nkind: Policy\n", "spec: a map of policy fields is wanted"),
+        (
+            "apiVersion: lockstep.dev/v1\nkind: Policy\nspec: []\n",
+            "spec: a map of policy fields is wanted",
+        ),
+        (
+            "\n---".join(["\napiVersion: lockstep.dev/v1\nkind: Step\nadvance: 2500000h\n"] * 29),
+            "advance: time would leave the year 9999",
+        ),
+    ],
+)
+def test_a_document_that_says_nothing_sound_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str, said: str
+) -> None:
+    """Never ignored, never a traceback."""
+    assert 2 == run([written(tmp_path, "a.yaml", document)], None, ReportForm.JSON, "memory")
+    error = capsys.readouterr().err
+    assert said in error
+    assert 1 == len(error.splitlines())
 
 
 def test_one_report_a_settle_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
