@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How long a command may take before it shows a progress bar.
 QUIET_S: Final = 2.0
+#: The highest partition that can be asked for; Kafka's clusters end far below.
+DOMAIN_MAX: Final = 99_999
 
 
 class Output(StrEnum):
@@ -47,7 +49,10 @@ DatadirOption = Annotated[
     Path | None,
     typer.Option(help="Tables and the admin socket; default: beside an embedded log."),
 ]
-DomainOption = Annotated[int, typer.Option(help="Scheduling domain: the partition number.")]
+DomainOption = Annotated[
+    int,
+    typer.Option(help="Scheduling domain: the partition number.", min=0, max=DOMAIN_MAX),
+]
 OutputOption = Annotated[Output, typer.Option(help="table for people, json for machines.")]
 
 

@@ -17,6 +17,7 @@ from lockstep.options import (
     print_json,
     progress_bar,
 )
+from schemas.errors import LockstepError
 
 if TYPE_CHECKING:
     from streams.verify import Verification
@@ -52,6 +53,11 @@ def replay(
             compare_from=start or 1,
             compare=verify,
             progress=progress,
+        )
+    if start is not None and found.difference is None and found.last < start:
+        raise LockstepError(
+            f"--from {start}: nothing there; the history that was asked for ends at sequence"
+            f" {found.last}"
         )
     seconds = time.monotonic() - began
     if output is Output.JSON:

@@ -99,6 +99,10 @@ def export_history(
     """
     start = history.first() if first is None else history.start(Bound(sequence=first - 1))
     header = _measure(history, start, bound or Bound(), log_id)
+    if first is not None and header.until < first:
+        raise LockstepError(
+            f"log export: nothing from sequence {first} on; what was asked for ends at {header.until}"
+        )
     partial = path.with_name(path.name + ".partial")
     try:
         with _opened(partial, "wb", zipped=path.suffix == ".gz") as file:

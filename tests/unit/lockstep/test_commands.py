@@ -129,6 +129,9 @@ def test_state_for_people_shows_why_a_pod_waits(cli: Run, url: str) -> None:
         (("state", "pods", "a/"), "want a name"),
         (("story", "moon", "x"), "unknown kind 'moon'"),
         (("replay", "--until", "soon"), "--until soon: want a sequence"),
+        (("replay", "--verify", "--from", "5"), "--from 5: nothing there; the history"),
+        (("replay", "--verify", "--from", "4", "--until", "2"), "ends at sequence 2"),
+        (("log", "export", "/dev/null", "--from", "5"), "nothing from sequence 5 on"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
@@ -137,6 +140,13 @@ def test_bad_input_is_one_line_and_exit_2(
     """The line names what is wrong and what would be right."""
     code, _, err = cli(*arguments, "--log", url)
     assert (2, 1, True) == (code, len(err.splitlines()), told in err)
+
+
+def test_a_domain_is_a_partition(cli: Run, url: str) -> None:
+    """A number that no partition has is refused by the option's name."""
+    for domain in ("-1", "4294967296"):
+        code, _, err = cli("replay", "--log", url, "--domain", domain)
+        assert (2, True, False) == (code, "--domain" in err, "Traceback" in err)
 
 
 def test_a_log_that_is_not_there(cli: Run, tmp_path: Path) -> None:
