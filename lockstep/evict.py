@@ -78,12 +78,13 @@ def evict_pod(
 
 
 def _append(log: str, domain: int, datadir: Path, message: bytes) -> int:
-    """Through the service that holds an embedded log, else straight into the log."""
+    """Through the service that holds an embedded log, else straight into the log; returns the offset."""
+    from lockstep.admin import ask
     from schemas.topics import ADMIN
     from streams.log import LogAddress, open_writer
 
     if LogAddress.parse(log).scheme == "embedded":
-        offset = ask_service(datadir, message)
+        offset = ask(datadir, message)
         if offset is not None:
             return offset
     writer = open_writer(log, domain)
@@ -91,13 +92,6 @@ def _append(log: str, domain: int, datadir: Path, message: bytes) -> int:
         return writer.append(ADMIN, None, message)
     finally:
         writer.close()
-
-
-def ask_service(datadir: Path, message: bytes) -> int | None:
-    """The offset that a running service appended `message` at, or None when none runs."""
-    from lockstep.admin import ask
-
-    return ask(datadir, message)
 
 
 def _wait(reader: "LogReader", before: tuple[int, int], request: Any, until_s: float) -> str:

@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from lockstep.options import (
     progress_bar,
 )
 from schemas.errors import Fatal
+
+if TYPE_CHECKING:
+    from streams.export import ExportHeader
 
 app = typer.Typer(
     help="Copy a piece of history to a file, or a file into an empty log.",
@@ -78,10 +81,7 @@ def import_log(
     _report("imported", file, header, output)
 
 
-def _report(done: str, file: Path, header: "object", output: Output) -> None:
-    from streams.export import ExportHeader
-
-    assert isinstance(header, ExportHeader)
+def _report(done: str, file: Path, header: "ExportHeader", output: Output) -> None:
     if output is Output.JSON:
         print_json(
             {
