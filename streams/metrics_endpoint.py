@@ -77,9 +77,18 @@ async def serving(address: MetricsAddress, metrics: Metrics) -> AsyncIterator[in
 
     Raises `LockstepError` when nobody may listen there.
     """
+
+    async def show(request: web.Request) -> web.Response:
+        if not _admitted(request.headers.get("Authorization", ""), address):
+            return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def show_health(request: web.Request) -> web.Response:
+        del request
+        return _health(metrics)
+
     app = web.Application()
-    app.router.add_get("/metrics", lambda request: _metrics(request, address, metrics))
-    app.router.add_get("/healthz", lambda _: _healthz(metrics))
+    app.add_routes([web.get("/metrics", show), web.get("/healthz", show_health)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -94,12 +103,6 @@ async def serving(address: MetricsAddress, metrics: Metrics) -> AsyncIterator[in
         await runner.cleanup()
 
 
-async def _metrics(request: web.Request, address: MetricsAddress, metrics: Metrics) -> web.Response:
-    if not _admitted(request.headers.get("Authorization", ""), address):
-        return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
-    return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
 def _admitted(authorization: str, address: MetricsAddress) -> bool:
     try:
         token = address.token()
@@ -111,7 +114,7 @@ def _admitted(authorization: str, address: MetricsAddress) -> bool:
     return authorization.startswith(_BEARER) and hmac.compare_digest(given, token)
 
 
-async def _healthz(metrics: Metrics) -> web.Response:
+def _health(metrics: Metrics) -> web.Response:
     roles = metrics.roles
     if roles.stopped:
         return web.Response(status=503, text=f"stopped: {roles.stopped}\n")
