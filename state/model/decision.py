@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 
-class RowChange(Struct, frozen=True):
+class RowChange(Struct, frozen=True, gc=False):
     """One row of State after the decision; `row` is its canonical bytes, `null` when the row is gone."""
 
     key: str
@@ -14,7 +14,7 @@ class RowChange(Struct, frozen=True):
     table: str
 
 
-class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Command(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """An effect for the sink. `kind` is BindPod, EvictPod or PatchStatus; fields as in `schemas.envelope`."""
 
     annotations: dict[str, str] = {}
@@ -30,7 +30,7 @@ class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
     uid: str
 
 
-class DiagnosisChange(Struct, frozen=True):
+class DiagnosisChange(Struct, frozen=True, gc=False):
     """Why a pod waits now; `code` None: no longer."""
 
     code: str | None
@@ -39,7 +39,7 @@ class DiagnosisChange(Struct, frozen=True):
     message: str
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     """The result of `decide` for one record. `data` is what is published, `digest` chains it."""
 
     sequence: int
@@ -58,7 +58,7 @@ class Decision(Struct, frozen=True):
     data: bytes
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, gc=False):
     """The fields of a decision's bytes that sort before `digest`."""
 
     changes: tuple[RowChange, ...]
@@ -66,7 +66,7 @@ class Head(Struct, frozen=True):
     diagnoses: tuple[DiagnosisChange, ...]
 
 
-class Tail(Struct, frozen=True):
+class Tail(Struct, frozen=True, gc=False):
     """The fields of a decision's bytes that sort after `digest`."""
 
     ended: tuple[str, ...]
@@ -81,7 +81,7 @@ class Tail(Struct, frozen=True):
     work_left: bool
 
 
-class Whole(Struct, frozen=True):
+class Whole(Struct, frozen=True, gc=False):
     """A decision's bytes, decoded."""
 
     changes: tuple[RowChange, ...]

@@ -38,7 +38,7 @@ MEANINGS: Final[dict[Code, str]] = {
 }
 
 
-class Diagnosis(Struct, frozen=True, omit_defaults=True):
+class Diagnosis(Struct, frozen=True, gc=False, omit_defaults=True):
     """A code to count by, a sentence and details to read. Field order is alphabetical: it is the encoding."""
 
     code: str

@@ -15,7 +15,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 Preemption = Literal["PreemptLowerPriority", "Never"]
 
 
-class TaintSeen(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class TaintSeen(Struct, forbid_unknown_fields=True, frozen=True, gc=False, omit_defaults=True):
     """One taint."""
 
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -23,7 +23,7 @@ class TaintSeen(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=T
     value: str = ""
 
 
-class DeviceHeld(Struct, forbid_unknown_fields=True, frozen=True):
+class DeviceHeld(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """What a pod holds of one device."""
 
     minor: Natural
@@ -31,7 +31,9 @@ class DeviceHeld(Struct, forbid_unknown_fields=True, frozen=True):
     type: str
 
 
-class PodSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="PodObserved", tag_field="kind"):
+class PodSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, gc=False, tag="PodObserved", tag_field="kind"
+):
     uid: str
     rv: Natural
     namespace: str
@@ -94,7 +96,9 @@ class QuotaSeen(
     epoch: str | None = None
 
 
-class Device(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
+class Device(
+    Struct, forbid_unknown_fields=True, frozen=True, gc=False, kw_only=True, omit_defaults=True
+):
     """One device of a node."""
 
     healthy: bool = True
@@ -140,7 +144,9 @@ class PriorityClassSeen(
     epoch: str | None = None
 
 
-class GoneSeen(Struct, forbid_unknown_fields=True, frozen=True, tag="ObjectGone", tag_field="kind"):
+class GoneSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, gc=False, tag="ObjectGone", tag_field="kind"
+):
     resource: str
     uid: str
     rv: Natural
@@ -183,7 +189,7 @@ class KindAbsentSeen(
     producer: str
 
 
-class PodFound(Struct, forbid_unknown_fields=True, frozen=True):
+class PodFound(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """What the sink read after a conflict."""
 
     uid: str
@@ -257,7 +263,7 @@ Seen = (
 )
 
 
-class RecordBody(Struct, forbid_unknown_fields=True, frozen=True):
+class RecordBody(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """The fields of a journal record's bytes."""
 
     sequence: Annotated[int, Meta(ge=1)]
@@ -268,7 +274,7 @@ class RecordBody(Struct, forbid_unknown_fields=True, frozen=True):
     version: Literal[1] = 1
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One accepted journal record: its fields, its bytes (they enter the digest) and their hash."""
 
     sequence: int
