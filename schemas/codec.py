@@ -69,7 +69,7 @@ def _explain(data: bytes, error: ValidationError) -> InvalidMessage:
     observations = plain.get("observations")
     for item in observations if isinstance(observations, list) else ():
         kind = item.get("kind") if isinstance(item, dict) else None
-        if kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _KINDS:
             return InvalidMessage("UnknownKind", f"kind {kind!r}")
     first = error.errors(include_url=False, include_input=False)[0]
     return InvalidMessage("InvalidField", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")

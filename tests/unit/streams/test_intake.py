@@ -76,6 +76,8 @@ def test_models_of_the_wire_pass_on_their_topic() -> None:
         ("nodes", message(NODE, version=2), "FutureVersion", "version 2"),
         ("nodes", b" " * 5_000_000, "TooLarge", "5000000 bytes"),
         ("nodes", message({**NODE, "kind": "Moon"}), "UnknownKind", "Moon"),
+        ("nodes", message({**NODE, "kind": []}), "UnknownKind", "[]"),
+        ("nodes", message({**NODE, "kind": {"a": 1}}), "UnknownKind", "kind"),
         ("nodes", message({**NODE, "allocatable": {"cpu": -1}}), "InvalidField", "allocatable.cpu"),
         (
             "nodes",
