@@ -22,6 +22,11 @@ _TRANSITION_TIME: Final = "since_us"
 #: A conflict comes from other writers of the same object; another uid is answered with 422.
 _NOT_NOW: Final = frozenset({UNKNOWN, 401, 409, 429})
 
+#: An API server that has just started forbids everything until it has read its roles: so often a
+#: status is tried again before the refusal is believed.
+DENIALS_MAX: Final = 30
+_DENIED: Final = 403
+
 Key = tuple[str, str]
 
 
@@ -34,6 +39,7 @@ class StatusQueue:
         self._waiting: OrderedDict[Key, PatchStatus] = OrderedDict()
         self._written: OrderedDict[Key, bytes] = OrderedDict()
         self._writing: dict[Key, asyncio.Event] = {}
+        self._denials: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -42,12 +48,14 @@ class StatusQueue:
         """Wait in the place of an earlier status of the same object, or at the end."""
         self._waiting[_key(command)] = command
         if len(self._waiting) > OBJECTS_MAX:
-            self._waiting.popitem(last=False)
+            forgotten, _ = self._waiting.popitem(last=False)
+            self._denials.pop(forgotten, None)
 
     def forget(self, resource: str, uid: str) -> None:
         """The object's status is no longer ours to write (its pod is being bound)."""
         self._waiting.pop((resource, uid), None)
         self._written.pop((resource, uid), None)
+        self._denials.pop((resource, uid), None)
 
     def take(self) -> PatchStatus | None:
         """The next status that differs from what was last written, or None."""
@@ -66,16 +74,19 @@ class StatusQueue:
         """
         key = _key(command)
         self._writing.pop(key).set()
+        denials = self._denials.pop(key, 0) + 1
         if answer.ok:
             self._written[key] = _essence(command.fields)
             self._written.move_to_end(key)
             if len(self._written) > OBJECTS_MAX:
                 self._written.popitem(last=False)
             return True
-        if answer.status in _NOT_NOW or answer.status >= 500:
-            self._waiting.setdefault(key, command)
-            return False
-        return True
+        if answer.status == _DENIED and denials < DENIALS_MAX:
+            self._denials[key] = denials
+        elif answer.status not in _NOT_NOW and answer.status < 500:
+            return True
+        self._waiting.setdefault(key, command)
+        return False
 
     async def settled(self, resource: str, uid: str) -> None:
         """Return once no status of the object is being written."""

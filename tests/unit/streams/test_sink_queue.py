@@ -57,7 +57,7 @@ def test_a_later_transition_time_alone_is_no_news() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "again"), [(0, 1), (500, 1), (429, 1), (409, 1), (404, 0), (403, 0)]
+    ("code", "again"), [(0, 1), (500, 1), (429, 1), (409, 1), (404, 0), (422, 0)]
 )
 def test_what_comes_back(code: int, again: int) -> None:
     """A status that the server could not take waits again; one that it refused does not."""
@@ -65,6 +65,18 @@ def test_what_comes_back(code: int, again: int) -> None:
     queue.offer(status("a"))
     assert (again == 0) == queue.done(queue.take(), Response(code))
     assert again == len(queue)
+
+
+def test_what_is_forbidden_is_believed_when_it_is_said_often() -> None:
+    """An API server that has just started forbids all until it knows its roles; later 403 is an answer."""
+    queue = StatusQueue()
+    queue.offer(status("a"))
+    tries = [queue.done(queue.take(), Response(403)) for _ in range(status_module.DENIALS_MAX)]
+    assert [False] * (status_module.DENIALS_MAX - 1) + [True] == tries
+    assert 0 == len(queue)
+    queue.offer(status("a"))
+    assert not queue.done(queue.take(), Response(403))
+    assert queue.done(queue.take(), OK)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,22 @@ def test_status_that_the_server_did_not_take_is_written_later() -> None:
     asyncio.run(scene())
 
 
+def test_status_is_written_when_the_api_server_has_read_its_roles() -> None:
+    """403 of a server that has just started does not leave a waiting pod without its reason."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a")
+            world.api.fail("patch_status", *[Response(403, "Forbidden", "not yet")] * 3)
+            world.sink.on_decision([status(message="why")])
+            pod = world.api.pods["default", "a"]
+            await world.until(lambda: pod["status"].get("conditions"))
+            assert "why" == pod["status"]["conditions"][0]["message"]
+            assert 4 == world.api.count("patch_status")
+
+    asyncio.run(scene())
+
+
 def test_binds_go_before_statuses() -> None:
     """While binds wait for a slot, at most one status is in flight beside them."""
 
