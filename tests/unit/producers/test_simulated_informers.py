@@ -118,6 +118,8 @@ def test_bursts_are_cut_into_messages() -> None:
 def test_an_object_that_cannot_be_observed_is_named() -> None:
     """The error says which object and which field."""
     cluster, informers = started()
-    cluster.apply(pod("a", labels={"x": 1}))
-    with pytest.raises(InvalidMessage, match=r"default/a.*labels"):
+    unreadable = pod("a")
+    unreadable["spec"]["nodeSelector"] = {"zone": 1}
+    cluster.apply(unreadable)
+    with pytest.raises(InvalidMessage, match=r"default/a.*spec\.nodeSelector\.zone"):
         informers.take()
