@@ -8,6 +8,8 @@ AMOUNT_MAX: Final = 1 << 56
 REQUEST_MAX: Final = 1 << 50
 #: Decimal digits that are read as a number; longer ones are none (int64 has at most 19).
 DIGITS_MAX: Final = 19
+#: A count or a time that a pod's annotations give is taken up to this (as microseconds: 285 years).
+ANNOTATED_MAX: Final = 1 << 53
 #: Nodes in one block of a class's score vector: a pick reads one maximum a block, then one block.
 SCORE_BLOCK: Final = 128
 #: Above this many touched nodes a class's scores are brought up to date by array, below one by one.

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from state.model.limits import CLASSES_MAX, DIGITS_MAX, REQUEST_MAX
+from state.model.limits import ANNOTATED_MAX, CLASSES_MAX, DIGITS_MAX, REQUEST_MAX
 from state.model.seen import EMPTY, Natural, PodSeen, Preemption
 
 GPU: Final = "nvidia.com/gpu"
@@ -242,8 +242,10 @@ def gang_wait_us(annotations: dict[str, str]) -> int:
         if not digits or len(digits) > DIGITS_MAX or factor is None:
             return 0
         total, text = total + int(digits) * factor, rest[len(unit) :]
-    return total
+    return min(total, ANNOTATED_MAX)
 
 
 def _natural(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 0
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        return 0
+    return min(int(text), ANNOTATED_MAX)
