@@ -76,6 +76,7 @@ def admit_message(topic: str, offset: int, value: bytes | None) -> IntakeTaken |
         assert value is not None
         for observation in message.observations:
             _check_topic(topic, observation)
+            _check_names(observation)
         return IntakeTaken(offset, _canonical(message, value), len(message.observations))
     except InvalidMessage as error:
         return reject_message(topic, offset, value, error.reason, error.detail)
@@ -119,6 +120,14 @@ def _check_topic(topic: str, observation: Any) -> None:
     if wanted != topic:
         where = f"belongs on {wanted}" if wanted else "is written by the sequencer alone"
         raise InvalidMessage("WrongTopic", f"{kind} on {topic}: it {where}")
+
+
+def _check_names(observation: Any) -> None:
+    """An object without a name would be taken for that of pods that have no node yet."""
+    if observation.kind.endswith("Observed"):
+        for field in ("uid", "namespace", "name"):
+            if getattr(observation, field, None) == "":
+                raise InvalidMessage("InvalidField", f"{observation.kind}.{field}: it is empty")
 
 
 def _canonical(message: IntakeMessage, value: bytes) -> bytes:

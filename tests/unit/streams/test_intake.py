@@ -77,6 +77,8 @@ def test_models_of_the_wire_pass_on_their_topic() -> None:
         ("nodes", b" " * 5_000_000, "TooLarge", "5000000 bytes"),
         ("nodes", message({**NODE, "kind": "Moon"}), "UnknownKind", "Moon"),
         ("nodes", message({**NODE, "kind": []}), "UnknownKind", "[]"),
+        ("nodes", message({**NODE, "name": ""}), "InvalidField", "NodeObserved.name"),
+        ("nodes", message({**NODE, "uid": ""}), "InvalidField", "NodeObserved.uid"),
         ("nodes", message({**NODE, "kind": {"a": 1}}), "UnknownKind", "kind"),
         ("nodes", message({**NODE, "allocatable": {"cpu": -1}}), "InvalidField", "allocatable.cpu"),
         (
