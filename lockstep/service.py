@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from lockstep.admin import listening
-from schemas.errors import Unavailable
+from schemas.errors import Fatal, Unavailable
 from schemas.topics import ADMIN
 from state.snapshot import encode
 from streams.checkpoints import Checkpointer
@@ -143,7 +143,7 @@ class Service:
             self._start_projector()
             if self.settings.reaches_cluster:
                 self._tasks.start("cluster", self._run_cluster())
-            await stack.enter_async_context(listening(self.settings.datadir, self._append_admin))
+            await stack.enter_async_context(listening(self.settings.datadir, self._append_admin()))
             stopping = self._tasks.start("stop", self.stop.wait())
             self.roles.running = True
             event(logger, logging.INFO, "running", log=self.settings.log, identity=self.identity)
@@ -279,8 +279,28 @@ class Service:
                 return found
             await asyncio.sleep(LOG_ID_POLL_S)
 
-    def _append_admin(self, message: bytes) -> int:
-        return self.writer.append(ADMIN, None, message)
+    def _append_admin(self) -> Callable[[bytes], int]:
+        """Appends an administrator's message, in a thread. A log that takes nothing more ends the service."""
+        loop = asyncio.get_running_loop()
+        failed: asyncio.Future[None] = loop.create_future()
+
+        def fail(error: Fatal) -> None:
+            if not failed.done():
+                failed.set_exception(error)
+
+        def append(message: bytes) -> int:
+            try:
+                return self.writer.append(ADMIN, None, message)
+            except Fatal as error:
+                loop.call_soon_threadsafe(fail, error)
+                raise
+
+        self._tasks.start("admin", _await(failed))
+        return append
+
+
+async def _await(future: "asyncio.Future[None]") -> None:
+    await future
 
 
 def identity_of_process() -> str:

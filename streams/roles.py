@@ -235,6 +235,7 @@ class DeciderRole:
         self._watch = StallWatch(JOURNAL)
         self._published = decider.decisions.sequence
         self._wake = asyncio.Event()
+        self._wake.set()  # what was recovered may have been left unpublished
         self._writing: asyncio.Task[None] | None = None
         leadership.listen(self._wake.set)
 

@@ -339,6 +339,14 @@ class Store(_Database):
             raise self._break(error) from error
         return rows
 
+    def close(self) -> None:
+        """After a failed write the database complains once more; what happened has been told then."""
+        try:
+            super().close()
+        except Exception:
+            if self._broken is None:
+                raise
+
     def _break(self, error: Exception) -> Unavailable:
         """What reached the disk is unknown: this instance must not guess where the log ends."""
         self._broken = f"a write failed ({error})"

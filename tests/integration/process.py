@@ -112,6 +112,15 @@ class Service:
         """End the process as a power cut would."""
         self._end(signal.SIGKILL)
 
+    def ended(self, seconds_max: float = 60) -> int:
+        """Wait until the process has ended by itself; its exit code."""
+        assert self._process is not None, "not started"
+        return self._process.wait(seconds_max)
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait."""
+        os.kill(self.pid, signal.SIGTERM)
+
     def pause(self) -> None:
         """Stop the process from running without ending it, as a long stall would."""
         os.kill(self.pid, signal.SIGSTOP)

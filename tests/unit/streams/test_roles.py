@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,6 +16,7 @@ from streams.log import Entry
 from streams.log_memory import drop_memory_log
 from streams.recovery import recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
+from streams.sequencer import Sequencer
 from streams.verify import verify
 from tests.unit.streams.pipeline import Log, message, node, pod
 
@@ -99,6 +101,21 @@ def test_a_leader_sequences_decides_and_leaves_a_checkpoint(log: Log) -> None:
 
     play(story)
     assert (None, 0) == (verify(log.history()).difference, verify(log.history()).undecided)
+
+
+def test_decisions_that_were_left_unpublished_are_published_at_the_start(log: Log) -> None:
+    """Killed between record and decision: the next one publishes it, though nothing else happens."""
+    sequencer = Sequencer()
+    record = sequencer.build(time.time_ns() // 1_000)
+    log.writer.append(JOURNAL, None, record)
+
+    async def story() -> None:
+        async with Process(log):
+            await until(lambda: log.values(DECISIONS))
+
+    play(story)
+    assert [record] == log.values(JOURNAL)
+    assert 1 == len(log.values(DECISIONS))
 
 
 def test_a_standby_writes_the_genesis_and_nothing_else_until_it_leads(log: Log) -> None:
