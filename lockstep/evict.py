@@ -108,9 +108,9 @@ def _wait(reader: "LogReader", before: tuple[int, int], request: Any, until_s: f
         for record in reader.read(DECISIONS, offset, 64, timeout_s=0.5):
             offset = record.offset + 1
             decision = json.loads(record.value or b"{}")
-            for text in decision.get("requests", ()):
-                if text.startswith(f"EvictionRejected {request.id} "):
-                    return str(text).removeprefix(f"EvictionRejected {request.id} ")
+            for answer in decision.get("requests", ()):
+                if (answer["kind"], answer.get("id")) == ("EvictionRejected", request.id):
+                    return str(answer["message"])
             for change in decision.get("changes", ()):
                 if (change["table"], change["key"]) == ("evictions", request.id):
                     row = change["row"]

@@ -22,7 +22,7 @@ from schemas.errors import Fatal, InvalidMessage, LockstepError
 from schemas.observations import CommandEnded, EvictRequested, Observed, PolicyChanged
 from schemas.policy import policy_change
 from schemas.topics import ADMIN, RESULTS
-from state.model.decision import Command
+from state.model.decision import Command, Decision
 from state.report import report
 
 #: 2026-01-01T00:00:00Z in microseconds since 1970.
@@ -161,7 +161,7 @@ class Play:
             if decision is not None:
                 self._commands.extend(decision.commands)
                 self.sink.take(decision)
-                self._resync(decision.requests)
+                self._resync(decision)
             ends = self.sink.act()
             self._deliver(ends)
             if decision is None and not ends and not self.engine.sequencer.backlog:
@@ -220,11 +220,11 @@ class Play:
         for message in pack("simulate", observations):
             self.engine.publish(topic, message)
 
-    def _resync(self, requests: tuple[str, ...]) -> None:
+    def _resync(self, decision: Decision) -> None:
         """Lists a kind anew when the core asks, but not one whose watch a `gap` holds back."""
+        asked = [each.resource for each in decision.requests if each.kind == "ResyncRequested"]
         for kind in OBSERVED_KINDS:
-            asked = f"ResyncRequested {kind.resource}" in requests
-            if asked and not self.informers.is_lost(kind):
+            if kind.resource in asked and not self.informers.is_lost(kind):
                 self.informers.relist(kind, full=True)
 
     # Reports

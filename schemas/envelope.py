@@ -90,6 +90,19 @@ class DiagnosisChanged(Observed):
     details: dict[str, Any] = {}
 
 
+class Request(Observed):
+    """What a decision asks of, or answers to, whoever follows decisions.
+
+    `ResyncRequested`: informers list `resource` anew, whole. `EvictionRejected`: the eviction asked for as `id` can't
+    be, `message` says why. `ProbeFolded`: the probe `id` has been folded.
+    """
+
+    kind: Literal["ResyncRequested", "EvictionRejected", "ProbeFolded"]
+    id: str = ""
+    message: str = ""
+    resource: str = ""
+
+
 class DecisionRecord(Observed):
     """What the core decided on one journal record. Bytes are canonical, `digest` is appended last by the encoder.
 
@@ -106,7 +119,7 @@ class DecisionRecord(Observed):
     withdrawn: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     diagnoses: tuple[DiagnosisChanged, ...] = ()
-    requests: tuple[str, ...] = ()
+    requests: tuple[Request, ...] = ()
     next_deadline_us: NonNegativeInt = 0
     work_left: bool = False
     digest: str

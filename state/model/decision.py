@@ -30,6 +30,15 @@ class Command(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     uid: str
 
 
+class Answer(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """What a decision asks of, or answers to, somebody who follows; kinds as in `schemas.envelope.Request`."""
+
+    id: str = ""
+    kind: str
+    message: str = ""
+    resource: str = ""
+
+
 class DiagnosisChange(Struct, frozen=True, gc=False):
     """Why a pod waits now; `code` None: no longer."""
 
@@ -51,7 +60,7 @@ class Decision(Struct, frozen=True, gc=False):
     withdrawn: tuple[str, ...]
     ended: tuple[str, ...]
     diagnoses: tuple[DiagnosisChange, ...]
-    requests: tuple[str, ...]
+    requests: tuple[Answer, ...]
     next_deadline_us: int
     work_left: bool
     digest: str
@@ -73,7 +82,7 @@ class Tail(Struct, frozen=True, gc=False):
     next_deadline_us: int
     previous_digest: str
     record_hash: str
-    requests: tuple[str, ...]
+    requests: tuple[Answer, ...]
     sequence: int
     timestamp_us: int
     version: int
@@ -92,7 +101,7 @@ class Whole(Struct, frozen=True, gc=False):
     next_deadline_us: int
     previous_digest: str
     record_hash: str
-    requests: tuple[str, ...]
+    requests: tuple[Answer, ...]
     sequence: int
     timestamp_us: int
     version: int

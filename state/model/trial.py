@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from state.model.decision import Command, DiagnosisChange, RowChange, encode_row
+from state.model.decision import Answer, Command, DiagnosisChange, RowChange, encode_row
 from state.model.rows import TABLES, CycleRow, Named, OpenCommand, Pod, Row
 from state.model.state import State
 
@@ -26,7 +26,7 @@ class Trial:
         self.commands: list[Command] = []
         self.ended: list[str] = []
         self.withdrawn: list[str] = []
-        self.requests: list[str] = []
+        self.requests: list[Answer] = []
         self.wake = state.wake()
         self.work_left = False
         self.named: dict[str, dict[str, None]] = {}  # epoch -> uids named in this record

@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+from state.model.decision import Answer
 from state.model.policy import merge
 from state.model.rows import Applied, Eviction, PolicyRow
 from state.model.seen import EvictRequestSeen, PolicyChangeSeen, ProbeRequestSeen
@@ -27,9 +28,8 @@ def on_evict_requested(trial: Trial, seen: EvictRequestSeen) -> None:
     found = sorted(uid for uid in uids if seen.uid in ("", uid))
     living = [uid for uid in found if not state.pods[uid].deleted_us]
     if not living:
-        trial.requests.append(
-            f"EvictionRejected {seen.id} pod {seen.namespace}/{seen.name} is not there to evict"
-        )
+        message = f"pod {seen.namespace}/{seen.name} is not there to evict"
+        trial.requests.append(Answer(kind="EvictionRejected", id=seen.id, message=message))
         return
     newest = max(living, key=lambda uid: (state.pods[uid].created_us, uid))
     trial.put("evictions", seen.id, Eviction(id=seen.id, reason=seen.reason, uid=newest))
@@ -37,7 +37,7 @@ def on_evict_requested(trial: Trial, seen: EvictRequestSeen) -> None:
 
 def on_probe_requested(trial: Trial, seen: ProbeRequestSeen) -> None:
     """Answers with the probe's id."""
-    trial.requests.append(f"ProbeFolded {seen.id}")
+    trial.requests.append(Answer(kind="ProbeFolded", id=seen.id))
 
 
 def _first_time(trial: Trial, identity: str) -> bool:

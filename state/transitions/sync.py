@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from state.model.decision import Answer
 from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
 from state.model.lists import bury, overrules
@@ -140,7 +141,7 @@ def ask_again(trial: Trial) -> None:
 
 def ask_resync(trial: Trial, resource: str) -> None:
     """Asks the informers to list `resource` anew, once a record."""
-    request = f"ResyncRequested {resource}"
+    request = Answer(kind="ResyncRequested", resource=resource)
     if request not in trial.requests:
         trial.requests.append(request)
 

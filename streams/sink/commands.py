@@ -17,19 +17,19 @@ class _Part(msgspec.Struct):
     commands: tuple[dict[str, Any], ...]
     ended: tuple[str, ...]
     withdrawn: tuple[str, ...]
-    requests: tuple[str, ...]
+    requests: tuple[dict[str, str], ...]
 
 
 _decoder = msgspec.json.Decoder(_Part)
 
 
 class Commands(NamedTuple):
-    """The arguments of `Sink.on_decision`, in their order, then what is asked of the informers."""
+    """The arguments of `Sink.on_decision`, in their order, then the resources to be listed anew."""
 
     commands: tuple[Command, ...]
     ended: tuple[str, ...]
     withdrawn: tuple[str, ...]
-    requests: tuple[str, ...]
+    resyncs: tuple[str, ...]
 
 
 def read_commands(data: bytes) -> Commands:
@@ -38,4 +38,6 @@ def read_commands(data: bytes) -> Commands:
     """
     part = _decoder.decode(data)
     commands = tuple(_MODELS[item["kind"]](**item) for item in part.commands)
-    return Commands(commands, part.ended, part.withdrawn, part.requests)
+    asked = [item for item in part.requests if item["kind"] == "ResyncRequested"]
+    resyncs = tuple(item["resource"] for item in asked)
+    return Commands(commands, part.ended, part.withdrawn, resyncs)

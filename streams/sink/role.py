@@ -17,7 +17,6 @@ from streams.sink.commands import read_commands
 from streams.sink.sink import Sink
 
 READ_LIMIT: Final = 128
-_RESYNC: Final = "ResyncRequested "
 
 
 class SinkRole:
@@ -84,13 +83,12 @@ class SinkRole:
         self._watch.note(self._chain, time.monotonic())
         if not accepted:
             return
-        commands, ended, withdrawn, requests = read_commands(data)
+        commands, ended, withdrawn, resyncs = read_commands(data)
         if self._past is not None:
             commands = tuple(self._without_statuses(commands, self._past))
         else:
-            for request in requests:
-                if request.startswith(_RESYNC):
-                    self._on_resync(request.removeprefix(_RESYNC))
+            for resource in resyncs:
+                self._on_resync(resource)
         if self._sink is not None:
             self._sink.on_decision(commands, ended, withdrawn)
 

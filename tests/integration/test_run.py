@@ -363,7 +363,8 @@ def test_bad_messages_on_kafka_have_their_end_and_the_roles_go_on(
 
         def decided() -> bool:
             values = [each.value or b"" for each in reader.read("decisions", 0, 1_000)]
-            return any(b"ResyncRequested pods" in data for data in values)
+            asked = [each for data in values for each in json.loads(data)["requests"]]
+            return {"kind": "ResyncRequested", "resource": "pods"} in asked
 
         wait_for("a resync asked for", decided)
         reader.close()

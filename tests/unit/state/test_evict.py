@@ -1,9 +1,14 @@
 """Evictions that an administrator asks for."""
 
 from state import invariants
+from state.model.decision import Answer
 from tests.builders import START_US, Core, Json, ended, gone, node, pod
 
 MINUTES_10_US = 600_000_000
+
+REJECTED = Answer(
+    kind="EvictionRejected", id="7", message="pod default/ghost is not there to evict"
+)
 
 
 def evict(name: str, identity: str = "1", uid: str = "", reason: str = "drain") -> Json:
@@ -76,7 +81,7 @@ def test_a_pending_pod_is_not_bound_while_it_is_evicted() -> None:
 def test_an_unknown_pod_is_answered() -> None:
     """The decision says that there is nothing to evict."""
     decision = Core().see(evict("ghost", "7"), topic="admin")
-    assert ("EvictionRejected 7 pod default/ghost is not there to evict",) == decision.requests
+    assert (REJECTED,) == decision.requests
 
 
 def test_a_given_uid_is_not_mistaken_for_its_namesake() -> None:
@@ -149,4 +154,4 @@ def test_nothing_is_evicted_while_the_gate_is_closed() -> None:
 def test_a_probe_is_answered() -> None:
     """A sign of life in the decision that folds it."""
     decision = Core().see({"kind": "ProbeRequested", "id": "x"}, topic="admin")
-    assert ("ProbeFolded x",) == decision.requests
+    assert (Answer(kind="ProbeFolded", id="x"),) == decision.requests

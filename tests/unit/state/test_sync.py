@@ -4,6 +4,7 @@ import pytest
 
 from schemas.topics import RESOURCES
 from state import invariants
+from state.model.decision import Answer
 from state.model.limits import LIST_PATIENCE_US
 from state.model.limits import RESOURCES as CORE_RESOURCES
 from tests.builders import Core, Json, absent, ended, gone, node, pod, podgroup
@@ -31,7 +32,7 @@ def names(core: Core) -> list[str]:
     return sorted(row.name for row in core.state.pods.values())
 
 
-RESYNC = ("ResyncRequested pods",)
+RESYNC = (Answer(kind="ResyncRequested", resource="pods"),)
 
 
 def test_the_cores_resources_are_those_of_the_wire() -> None:
@@ -181,8 +182,8 @@ def test_a_rejected_message_asks_for_a_resync_of_its_topic(topic: str) -> None:
     core = Core()
     rejected = {"kind": "MessageRejected", "topic": topic, "offset": 0, "reason": "NotJson"}
     decision = core.see({**rejected, "detail": ""}, topic=topic)
-    wanted = [f"ResyncRequested {name}" for name, where in RESOURCES.items() if where == topic]
-    assert wanted == list(decision.requests)
+    wanted = [name for name, where in RESOURCES.items() if where == topic]
+    assert wanted == [answer.resource for answer in decision.requests]
 
 
 def test_a_rejected_result_asks_for_nothing() -> None:

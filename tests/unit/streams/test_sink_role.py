@@ -92,7 +92,9 @@ def test_the_past_leaves_open_commands_and_last_statuses_of_who_still_waits() ->
     world = World("past", waiting=("uid-a", "uid-b"))
     world.decide(command("PatchStatus", "1.0", "a"), command("PatchStatus", "1.1", "c"))
     world.decide(command("PatchStatus", "2.0", "a"), command("PatchStatus", "2.1", "b"))
-    world.decide(command("BindPod", "3.0", "b"), requests=["ResyncRequested pods"])
+    world.decide(
+        command("BindPod", "3.0", "b"), requests=[{"kind": "ResyncRequested", "resource": "pods"}]
+    )
     world.decide(ended=("3.0",))
     world.read_to_end()
     assert ["0.1"] == world.sink.restored
@@ -107,7 +109,10 @@ def test_the_present_is_handed_on_as_it_comes() -> None:
     world.decide(
         command("BindPod", "1.0", "a"),
         command("PatchStatus", "1.1", "b"),
-        requests=["ResyncRequested nodes", "ProbeFolded 7"],
+        requests=[
+            {"kind": "ResyncRequested", "resource": "nodes"},
+            {"kind": "ProbeFolded", "id": "7"},
+        ],
     )
     world.feed(0)
     assert [([], []), (["1.0", "1.1"], [])] == world.sink.given
