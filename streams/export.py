@@ -206,11 +206,15 @@ class ExportHistory:
 
     def start(self, bound: Bound) -> Start:
         """The file's one start. Raises `LockstepError` when the bound lies before it."""
-        if bound.sequence is not None and bound.sequence < self._start.sequence:
+        start, checkpoint = self._start, self._start.checkpoint
+        begins_us = 0 if checkpoint is None else checkpoint.manifest.timestamp_us
+        if (bound.sequence is not None and bound.sequence < start.sequence) or (
+            bound.timestamp_us is not None and bound.timestamp_us < begins_us
+        ):
             raise LockstepError(
                 f"{self._path}: begins at sequence {self.header.first}; ask for a later one"
             )
-        return self._start
+        return start
 
     def first(self) -> Start:
         """The file's one start."""

@@ -258,6 +258,8 @@ def test_a_piece_from_the_middle_carries_its_checkpoint(tmp_path: Path) -> None:
     assert 1 == verify(copy.history()).compared
     with pytest.raises(LockstepError, match="begins at sequence"):
         ExportHistory(path).start(Bound(sequence=1))
+    with pytest.raises(LockstepError, match="begins at sequence"):
+        ExportHistory(path).start(Bound(timestamp_us=0))
 
 
 def test_every_flipped_byte_of_an_export_is_found(tmp_path: Path) -> None:
