@@ -20,7 +20,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 FIELD_OWNER = "lockstep-tests"
 IN_FLIGHT = 16
-REQUEST_SECONDS_MAX = 30
+REQUEST_SECONDS_MAX = 120  # one request deletes all pods of a namespace, thousands of them
 ESTABLISH_SECONDS_MAX = 20  # a new CRD is served a moment after it has been accepted
 POLL_SECONDS = 0.05
 
