@@ -2,14 +2,20 @@
 never made a second time in silence. Called by `streams.log` only.
 """
 
+from typing import Final
+
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from schemas.errors import Fatal, Unavailable
 from schemas.topics import DECISIONS, INTAKE, JOURNAL
+from streams.chain import read_header
 from streams.log import LogAddress, LogSettings
 from streams.log_kafka import KafkaReader, await_topics, client_config, translated
 from streams.topics import REPLICATION_WANTED, SETTINGS, changelogs
+
+#: What cannot be made anew; all others are caches, or for people.
+HISTORY: Final = (JOURNAL, DECISIONS, *INTAKE)
 
 
 def _admin(address: LogAddress, settings: LogSettings) -> AdminClient:
@@ -18,29 +24,37 @@ def _admin(address: LogAddress, settings: LogSettings) -> AdminClient:
 
 
 def check_kafka_history(address: LogAddress, domains: int, settings: LogSettings) -> None:
-    """Raises `Fatal` when `journal` or `decisions` is missing though the log holds records.
+    """Raises `Fatal` when a topic is missing that the log has records of: it was deleted.
 
-    Then it was deleted: an empty one in its place would be a history that never was.
+    An empty one in its place would be a history that never was.
     """
     admin = _admin(address, settings)
     with translated(address, "list of topics", admin):
         present = admin.list_topics(timeout=settings.timeout_s).topics
-    missing = [name for name in (JOURNAL, DECISIONS) if address.prefix + name not in present]
-    if not missing:
-        return
-    for domain in range(domains):
+    missing = {name for name in HISTORY if address.prefix + name not in present}
+    for domain in range(domains if missing else 0):
         reader = KafkaReader(address, domain, settings)
         try:
-            for name in (JOURNAL, DECISIONS, *INTAKE):
-                if address.prefix + name in present and reader.end_offset(name) > 0:
-                    raise Fatal(
-                        f"topic {address.prefix}{missing[0]} is missing, though"
-                        f" {address.prefix}{name} holds records: it was deleted; it is not made anew;"
-                        " restore it, or begin a new log (docs/runbooks/LockstepTopicDeleted.md)",
-                        cause="topic_deleted",
-                    )
+            filled = [n for n in HISTORY if n not in missing and reader.end_offset(n) > 0]
+            needed = {JOURNAL, DECISIONS} if filled else set()
+            if JOURNAL in filled:
+                needed |= _taken_from(reader)
+            if lost := sorted(needed & missing):
+                raise Fatal(
+                    f"topic {address.prefix}{lost[0]} is missing, though {address.prefix}{filled[0]}"
+                    " holds records: it was deleted; it is not made anew; restore it, or begin a new"
+                    " log (docs/runbooks/LockstepTopicDeleted.md)",
+                    cause="topic_deleted",
+                )
         finally:
             reader.close()
+
+
+def _taken_from(reader: KafkaReader) -> set[str]:
+    """Intake topics that the journal has taken messages from, by the account of its last entry."""
+    found = reader.read(JOURNAL, reader.end_offset(JOURNAL) - 1, 1)
+    header = read_header(found[0].value or b"") if found else None
+    return set() if header is None else set(header.positions)
 
 
 def create_kafka_topics(
