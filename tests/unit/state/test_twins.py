@@ -1,62 +1,22 @@
 """The core's twins of the wire's models: they accept the same messages, and refuse the same damage."""
 
 import json
-import typing
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from schemas import observations
 from schemas.codec import encode
 from schemas.envelope import JournalRecord
 from schemas.errors import InvalidMessage
-from schemas.observations import Observation
 from state.machine import _TRANSITIONS
 from state.model.podclass import SpecSeen, parse_class
 from streams.translate import to_record
 from tests.builders import Json
-
-MODELS: tuple[type[BaseModel], ...] = typing.get_args(typing.get_args(Observation)[0])
-INT64_MAX = (1 << 63) - 1
-TEXT = st.text(max_size=6)
-NATURAL = st.integers(0, 9) | st.integers(0, INT64_MAX)
-INTEGER = st.integers(-9, 9) | st.integers(-INT64_MAX, INT64_MAX)
-
-
-def of_type(hint: Any, field: str = "") -> st.SearchStrategy[Any]:
-    """JSON values of a field's type."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
-        return NATURAL if args[0] is int else of_type(args[0], field)
-    if origin is typing.Literal:
-        return st.sampled_from(args)
-    if origin is tuple:
-        return st.lists(of_type(args[0]), max_size=2)
-    if origin is dict:
-        if args[1] is Any:
-            return st.dictionaries(TEXT, st.integers(0, 9) | TEXT, max_size=2)
-        return st.dictionaries(TEXT, of_type(args[1]), max_size=2)
-    if args:  # a union
-        return st.one_of(*(of_type(arg) for arg in args))
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return of_model(hint)
-    plain = {str: TEXT, int: INTEGER, bool: st.booleans(), type(None): st.none()}
-    return plain[hint]
-
-
-def of_model(model: type[BaseModel]) -> st.SearchStrategy[Json]:
-    """JSON objects that the model accepts: required fields, and any of the others."""
-    hints = typing.get_type_hints(model, include_extras=True)
-    required, optional = {}, {}
-    for name, field in model.model_fields.items():
-        hint = hints[name] if field.metadata == [] else typing.Annotated[hints[name], "natural"]
-        wanted = field.is_required() or name == "kind"
-        (required if wanted else optional)[name] = of_type(hint, name)
-    return st.fixed_dictionaries(required, optional=optional)
+from tests.messages import MODELS, OBSERVED, damaged
 
 
 def record_of(*said: Json) -> bytes:
@@ -73,9 +33,6 @@ def as_json(value: Any) -> Any:
 def with_defaults(model: type[BaseModel], said: Json) -> Json:
     """What pydantic makes of it, as plain JSON with every default."""
     return model.model_validate_json(json.dumps(said)).model_dump(mode="json")
-
-
-OBSERVED = st.sampled_from(MODELS).flatmap(lambda model: st.tuples(st.just(model), of_model(model)))
 
 
 @given(OBSERVED)
@@ -102,31 +59,6 @@ def test_a_model_and_its_plain_form_are_one_message(case: tuple[type[BaseModel],
         assert parse_class(bytes(short.spec)).requests == parse_class(bytes(long.spec)).requests
         return
     assert as_json(short) == as_json(long)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> Json:
-    """An observation with one value, somewhere, of another type, or a field too many, or one too few."""
-    _, said = draw(OBSERVED)
-    said = json.loads(json.dumps(said))
-    place: Any = said
-    while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        deeper = [key for key in keys if isinstance(place[key], dict | list) and place[key]]
-        if not deeper or draw(st.booleans()):
-            break
-        place = place[draw(st.sampled_from(deeper))]
-    damage = draw(st.sampled_from(["replace", "drop", "add"]))
-    junk = draw(st.sampled_from([None, True, -1, 1.5, "junk", [], [1], {}, {"junk": 1}]))
-    if isinstance(place, list):
-        place.append(junk)
-    elif damage == "add" or not keys:
-        place["surplus"] = junk
-    elif damage == "drop":
-        del place[draw(st.sampled_from(keys))]
-    else:
-        place[draw(st.sampled_from(keys))] = junk
-    return said
 
 
 @given(damaged())
