@@ -32,8 +32,8 @@ _PAGE = """# Metrics
 Generated from `streams/metrics.py` and `streams/metrics_events.py`.
 
 `lockstep run --metrics HOST:PORT` serves them at `/metrics`, and one word at `/healthz`. Off the loopback, `/metrics`
-needs `--metrics-token-file FILE`, and the token in it as `Authorization: Bearer …`. What ends in `_total` only grows, and
-begins anew with the process. Alerts on them: `deploy/alerts.yaml`, a page each in [runbooks](runbooks/README.md).
+needs `--metrics-token-file FILE`, and the token in it as `Authorization: Bearer …`. What ends in `_total` only grows,
+and begins anew with the process. Alerts on them: `deploy/alerts.yaml`, a page each in [runbooks](runbooks/README.md).
 
 | metric | labels | meaning |
 |---|---|---|

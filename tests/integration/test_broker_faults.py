@@ -108,6 +108,30 @@ def test_a_topic_that_was_deleted_stops_it_and_is_not_made_anew(
         assert prefix + topic not in admin.list_topics(timeout=30).topics
 
 
+@pytest.mark.acceptance
+@pytest.mark.timeout(400)
+def test_decisions_that_were_deleted_are_derived_again(
+    kafka: KafkaAddress, prefix: str, start: Start
+) -> None:
+    """The runbook's way: make the topic, run sequencer and decider, and the log is whole."""
+    url = f"{kafka.url}?prefix={prefix}"
+    run = start(url)
+    run.service.wait_ready()
+    publish(url, "n1")
+    decided(run, 2)
+    run.service.stop()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([f"{prefix}decisions"])[f"{prefix}decisions"].result(30)
+    assert f"{prefix}decisions: missing" in str(lockstep("topics", "check", "--log", url))
+    wait_for("the topic", lambda: lockstep("topics", "create", "--log", url)[1]["created"])
+    again = start(url)
+    again.service.wait_ready()
+    decided(again, 2)
+    again.service.stop()
+    code, found = lockstep("replay", "--log", url, "--verify")
+    assert (0, 0, 0) == (code, found["differences"], found["undecided"])
+
+
 @produces("LockstepTopicDeleted")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("topic", ["nodes", pytest.param("journal", marks=pytest.mark.acceptance)])
