@@ -6,6 +6,7 @@ Called by the tests of faults. What it did is in the log; what it says of itself
 import http.client
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.alerts import fires, parse
@@ -17,16 +18,21 @@ MAIN = "from lockstep.main import main; main()"
 
 
 class MeteredRun:
-    """One `lockstep run` of sequencer and decider on `url`; `fault` is Python that runs before it."""
+    """One `lockstep run` on `url`, of sequencer and decider unless `options` say otherwise.
 
-    def __init__(self, directory: Path, url: str, fault: str = "") -> None:
+    `fault` is Python that runs before it.
+    """
+
+    def __init__(
+        self, directory: Path, url: str, fault: str = "", options: Sequence[str] = ROLES
+    ) -> None:
         (self.port,) = free_ports(1)
         self.datadir = directory / "data"
         self.output = directory / "lockstep.log"
-        options = ["--log", url, "--datadir", str(self.datadir), *ROLES]
-        options += ["--metrics", f"127.0.0.1:{self.port}"]
+        given = ["--log", url, "--datadir", str(self.datadir), *options]
+        given += ["--metrics", f"127.0.0.1:{self.port}"]
         self.service = Service(
-            [sys.executable, "-c", f"{fault}\n{MAIN}", "run", *options],
+            [sys.executable, "-c", f"{fault}\n{MAIN}", "run", *given],
             log=self.output,
             ready=lambda: self.value("lockstep_running") == 1,
         )
