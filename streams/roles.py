@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from schemas.errors import Unavailable
+from schemas.errors import LockstepError, Unavailable
 from schemas.topics import DEADLETTER, DECISIONS, INTAKE, JOURNAL
 from streams.chain import StallWatch
 from streams.checkpoints import Checkpointer, Taken
@@ -311,8 +311,8 @@ class DeciderRole:
         began = time.monotonic()
         try:
             await asyncio.to_thread(self.checkpointer.write, taken, decision_offset)
-        except Unavailable as error:
-            # Only a shortcut is missing or torn; readers pass over it, and the next one will do.
+        except LockstepError as error:
+            # Only a shortcut is missing or torn, or its topic is gone; readers do without, and the next one will do.
             event(logger, logging.WARNING, "checkpoint_failed", error=str(error))
             return
         self.checkpoint_seconds = time.monotonic() - began

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from schemas.errors import Fatal, Unavailable
+from schemas.errors import Fatal, LockstepError, Unavailable
 from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
 from streams.checkpoints import Checkpointer, CheckpointStore
 from streams.decider import Decider
@@ -192,15 +192,16 @@ def test_a_clock_that_is_right_is_not_off(log: Log, metrics: Metrics) -> None:
 
 
 @produces("LockstepCheckpointsOld")
+@pytest.mark.parametrize("refusal", [Unavailable("no answer"), Fatal("the topic is gone")])
 def test_checkpoints_that_cannot_be_written_grow_old_and_stop_nobody(
-    log: Log, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    log: Log, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, refusal: LockstepError
 ) -> None:
     """Decisions go on; how much a restart would have to fold is told."""
     append = log.writer.append
 
     def refuse(topic: str, key: bytes | None, value: bytes | None) -> int:
         if topic == CHECKPOINTS:
-            raise Unavailable("no room for checkpoints")
+            raise refusal
         return append(topic, key, value)
 
     log.writer.append = refuse  # type: ignore[method-assign]
