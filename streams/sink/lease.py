@@ -31,17 +31,18 @@ def boot_time() -> float:
 class LeaseSettings:
     """Whose Lease it is. `identity` is unique to a process (or to whatever can exist only once).
 
-    A holder that could not renew stops `margin_s` before others may take over. `renew_s` also
-    bounds one call.
+    A holder renews every `renew_s`, which also bounds one call; one that could not stops `margin_s`
+    before others may take over. A candidate looks every `look_s`.
     """
 
     namespace: str
     domain: int
     log_id: str
     identity: str
-    duration_s: int = 15
-    renew_s: float = 3.0
-    margin_s: float = 3.0
+    duration_s: int = 4
+    renew_s: float = 1.0
+    margin_s: float = 1.0
+    look_s: float = 0.25
 
     def __post_init__(self) -> None:
         assert self.duration_s > self.margin_s + self.renew_s, "a Lease must outlive its renewal"
@@ -244,7 +245,7 @@ async def keep(lease: Lease, act: Callable[[], Awaitable[None]]) -> None:
             if acting is None and lease.held():
                 term = lease.term
                 acting = asyncio.ensure_future(_run(act))
-            await _pause(lease.settings.renew_s, acting)
+            await _pause(lease.settings, acting)
     finally:
         try:
             if acting is not None:
@@ -257,12 +258,12 @@ async def _run(act: Callable[[], Awaitable[None]]) -> None:
     await act()
 
 
-async def _pause(seconds: float, acting: asyncio.Task[None] | None) -> None:
-    """Sleep, but wake at once when `acting` ends."""
+async def _pause(settings: LeaseSettings, acting: asyncio.Task[None] | None) -> None:
+    """Until the next step is due, or `acting` has ended."""
     if acting is None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(settings.look_s)
     else:
-        await asyncio.wait([acting], timeout=seconds)
+        await asyncio.wait([acting], timeout=settings.renew_s)
 
 
 async def _stop(lease: Lease, acting: asyncio.Task[None]) -> None:

@@ -29,7 +29,15 @@ class Clock:
 
 
 def lease_of(api: FakeApiServer, clock: Clock, log_id: str = "log-1") -> Lease:
-    settings = LeaseSettings(namespace="ls", domain=0, log_id=log_id, identity=f"for-{log_id}")
+    settings = LeaseSettings(
+        namespace="ls",
+        domain=0,
+        log_id=log_id,
+        identity=f"for-{log_id}",
+        duration_s=15,
+        renew_s=3.0,
+        margin_s=3.0,
+    )
     return Lease(api, settings, clock=clock, wall=lambda: 0.0)
 
 

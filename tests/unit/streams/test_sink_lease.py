@@ -31,7 +31,15 @@ class Candidates:
         self.a, self.b = self.build("a"), self.build("b")
 
     def build(self, identity: str, log_id: str = "log-1") -> Lease:
-        settings = LeaseSettings(namespace="ls", domain=0, log_id=log_id, identity=identity)
+        settings = LeaseSettings(
+            namespace="ls",
+            domain=0,
+            log_id=log_id,
+            identity=identity,
+            duration_s=15,
+            renew_s=3.0,
+            margin_s=3.0,
+        )
         return Lease(self.api, settings, clock=self.clocks[identity], wall=lambda: 0.0)
 
     def wait(self, seconds: float) -> None:
