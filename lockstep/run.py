@@ -32,6 +32,9 @@ def run(
     decider: Annotated[bool, typer.Option("--decider", help="Write decisions.")] = False,
     projector: Annotated[bool, typer.Option("--projector", help="Keep the tables.")] = False,
     sink: Annotated[bool, typer.Option("--sink", help="Bind and evict.")] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Fold a log that another process leads; take over.")
+    ] = False,
     policy: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Policy that a new log starts with.")
     ] = None,
@@ -54,7 +57,6 @@ def run(
     """Run the service; without a role named, all of them."""
     from lockstep.manifests import read_policy
     from lockstep.service import Service, ServiceSettings
-    from streams.logs import build_logging
     from streams.metrics_endpoint import MetricsAddress
 
     everything = not (informers or sequencer or decider or projector or sink)
@@ -66,6 +68,7 @@ def run(
         kubeconfig=None if kubeconfig is None else str(kubeconfig),
         lease_namespace=lease_namespace,
         identity=identity,
+        standby=standby,
         metrics=None if metrics is None else MetricsAddress.parse(metrics, metrics_token_file),
         informers=everything or informers,
         sequencer=everything or sequencer,
@@ -73,10 +76,32 @@ def run(
         projector=everything or projector,
         sink=everything or sink,
     )
-    build_logging()
-    for chatty in ("faust", "mode", "aiokafka", "streams.embedded.transport"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    _check_standby(settings)
+    _log_quietly()
     asyncio.run(_serve(Service, settings))
+
+
+def _log_quietly() -> None:
+    """Our own events, and of the libraries what matters."""
+    from streams.logs import build_logging
+
+    build_logging()
+    for chatty in ("faust", "mode", "streams.embedded.transport"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    # Thirty lines a second while a broker is away; the feeds say the same once in a while.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+def _check_standby(settings: Any) -> None:
+    """Raises `LockstepError` where nobody could stand by."""
+    if not settings.standby:
+        return
+    if not settings.log.startswith("kafka://"):
+        raise LockstepError(
+            f"--standby: one process at a time opens {settings.log}; it takes a log on Kafka"
+        )
+    if not settings.sink:
+        raise LockstepError("--standby: who leads is said by the Lease, which comes with --sink")
 
 
 async def _serve(build: Any, settings: Any) -> None:
@@ -105,12 +130,15 @@ async def _run(build: Any, settings: Any, metrics: Any) -> None:
 
     domains = settings.domain + 1
     await asyncio.to_thread(check_history, settings.log, domains)
-    await asyncio.to_thread(create_topics, settings.log, domains)
+    if not settings.standby:
+        await asyncio.to_thread(create_topics, settings.log, domains)
     service = build(settings, metrics)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, service.stop.set)
     try:
+        if settings.standby and not await service.wait_for_history():
+            return
         with progress_bar("recovery") as progress:
             await asyncio.to_thread(service.recover, progress)
         await service.run()

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from lockstep.admin import listening
 from schemas.errors import Fatal, Unavailable
 from schemas.topics import ADMIN
-from state.snapshot import encode
+from state.snapshot import encode, freeze
 from streams.checkpoints import Checkpointer
 from streams.feed import Feed, OnRecords
 from streams.history import LogHistory, Progress, log_id
@@ -29,7 +29,7 @@ from streams.metrics_endpoint import MetricsAddress
 from streams.projector import Projector
 from streams.recovery import Recovered, check_intake, recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
-from streams.translate import State, to_state
+from streams.translate import to_state
 
 logger = logging.getLogger("lockstep")
 
@@ -49,6 +49,7 @@ class ServiceSettings:
     lease_namespace: str = "kube-system"
     identity: str = ""
     metrics: MetricsAddress | None = None
+    standby: bool = False
     informers: bool = True
     sequencer: bool = True
     decider: bool = True
@@ -115,7 +116,6 @@ class Service:
         if address.scheme == "embedded":
             self.roles.disks["log"] = Path(address.place)
         self.recovered: Recovered | None = None
-        self.projected: State | None = None
         self._tasks = _Tasks()
 
     def recover(self, progress: Progress | None = None) -> None:
@@ -123,8 +123,6 @@ class Service:
         if self.settings.folds:
             self.recovered = recover(self.history, progress)
             check_intake(self.reader, self.recovered.positions)
-            if self.settings.projector:
-                self.projected = to_state(encode(self.recovered.decider.state))
             event(
                 logger,
                 logging.INFO,
@@ -198,17 +196,25 @@ class Service:
         self._tasks.start("sequencer feed", self._follow("sequencer", role, connect))
 
     def _start_projector(self) -> None:
-        if self.projected is None:
-            return
+        if self.settings.projector:
+            self._tasks.start("projector", self._project())
+
+    async def _project(self) -> None:
+        """Keeps the tables; a standby's begin when it leads, for they are one group's."""
         from streams.tables import TablesRole
 
+        if self.settings.standby:
+            await self.leadership.led()
         assert self.recovered is not None
-        role = TablesRole(Projector(self.projected), self.recovered.decider.decisions_offset)
+        decider = self.recovered.decider
+        offset, frozen = decider.decisions_offset, freeze(decider.state)
+        state = to_state(await asyncio.to_thread(encode, frozen))
+        role = TablesRole(Projector(state), offset)
 
         def mend(feed: Feed) -> None:
             role.mend(feed, self.settings.domain)
 
-        self._tasks.start("projector feed", self._follow("projector", role, role.declare, mend))
+        await self._follow("projector", role, role.declare, mend)
 
     async def _follow(
         self,
@@ -243,6 +249,8 @@ class Service:
         on_ready: Callable[[], None],
     ) -> Feed:
         settings = self.settings
+        # A standby reads by itself: it has no part in the groups of the one that leads.
+        alone = settings.standby and name != "projector"
         return Feed(
             settings.log,
             name,
@@ -251,10 +259,19 @@ class Service:
             on_ready=on_ready,
             domain=settings.domain,
             domains=settings.domain + 1,
-            datadir=settings.datadir / name,
+            datadir=None if alone else settings.datadir / name,
         )
 
     # --- the cluster ------------------------------------------------------------------------------------------------
+
+    async def wait_for_history(self) -> bool:
+        """A standby never begins a log: waits until it has a record; False when `stop` came first."""
+        stopping = asyncio.ensure_future(self.stop.wait())
+        found = asyncio.ensure_future(self._log_id())
+        await asyncio.wait((stopping, found), return_when=asyncio.FIRST_COMPLETED)
+        for each in (stopping, found):
+            each.cancel()
+        return found.done() and not found.cancelled() and bool(found.result())
 
     async def _run_cluster(self) -> None:
         from lockstep.cluster import ClusterSide

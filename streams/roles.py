@@ -44,6 +44,13 @@ class Leadership:
         """Calls `callback` whenever `active` becomes true."""
         self._listeners.append(callback)
 
+    async def led(self) -> None:
+        """Returns when `active` is true, or has been since the call."""
+        if not self.active:
+            turned = asyncio.Event()
+            self.listen(turned.set)
+            await turned.wait()
+
     def acquire(self) -> None:
         """The Lease was acquired."""
         self._held = True
@@ -296,10 +303,10 @@ class DeciderRole:
         self.published += len(pending)
 
     async def _checkpoint_beside(self) -> None:
-        """Has a checkpoint written beside the decisions, one at a time."""
+        """Has a checkpoint written beside the decisions, one at a time, if this process leads."""
         sequence = self.decider.decisions.sequence
         taken = self.checkpointer.claim(sequence)
-        if taken is None:
+        if taken is None or not self._leadership.active:
             return
         if self._writing is not None:
             await self._writing
