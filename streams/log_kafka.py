@@ -50,7 +50,7 @@ def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
         "client.id": "lockstep",
         "security.protocol": settings.security_protocol,
         "log_level": 0,  # errors are told by exceptions and `error_cb`, not on standard error
-        "error_cb": lambda error: _complaints.update({address.place: error.str()}),
+        "error_cb": lambda error: _complain(address, settings, error),
     }
     optional = {
         "sasl.mechanism": settings.sasl_mechanism,
@@ -67,6 +67,20 @@ def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
 
 #: Brokers -> what a client last complained of (wrong password, refused certificate, no such host).
 _complaints: dict[str, str] = {}
+
+
+def _complain(address: LogAddress, settings: LogSettings, error: KafkaError) -> None:
+    """Keeps what a client says. That all brokers are away is only what follows from it, or all it
+    knows of one that wants to be spoken to in another way.
+    """
+    if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        _complaints[address.place] = error.str()
+        return
+    _complaints.setdefault(
+        address.place,
+        f"nobody answers in {settings.security_protocol},"
+        " which LOCKSTEP_KAFKA_SECURITY_PROTOCOL sets",
+    )
 
 
 @contextmanager
@@ -132,8 +146,20 @@ class _Doubts:
         return now_s - self._since_s.setdefault(topic, now_s) >= GONE_S
 
     def dispel(self, topic: str) -> None:
-        """It says what it said before."""
+        """It says what it said before, or nothing at all."""
         self._since_s.pop(topic, None)
+
+    def gone(self, client: Any, name: str, timeout_s: float) -> bool:
+        """The client does not know the topic `name`. True when a broker has said for long enough that
+        there is none: a client without a broker forgets its topics too.
+        """
+        try:
+            there = name in client.list_topics(timeout=timeout_s).topics
+        except KafkaException:
+            there = True
+        if there:
+            self.dispel(name)
+        return not there and self.confirmed(name)
 
 
 def _deleted(name: str, what: str) -> Fatal:
@@ -197,7 +223,9 @@ class KafkaReader:
                         time.sleep(_RETRY_S)
                         continue
                     self._unassign()  # what is fetched would go astray in the poll for the reason
-                    if known and code in _MISSING and self._doubts.confirmed(topic):
+                    timeout_s = self._settings.timeout_s
+                    missing = known and code in _MISSING
+                    if missing and self._doubts.gone(self._consumer, name, timeout_s):
                         raise _deleted(name, "is no longer at the broker") from error
                     raise
                 else:
@@ -226,12 +254,11 @@ class KafkaReader:
             if self._assigned is not None and timeout_s <= 0:
                 self._unassign()
             low, high = self._watermarks(topic)
+            name = self._name(topic)
             if offset <= high:
-                self._doubts.dispel(topic)
-            elif self._doubts.confirmed(topic):
-                raise _deleted(
-                    self._name(topic), f"ends at offset {high}, though offset {offset - 1} was read"
-                )
+                self._doubts.dispel(name)
+            elif self._doubts.confirmed(name):
+                raise _deleted(name, f"ends at offset {high}, though offset {offset - 1} was read")
             if offset > high or (offset == high and timeout_s <= 0):
                 return []
             if self._assigned != topic or self._next != offset:
@@ -416,12 +443,14 @@ class KafkaWriter:
             producer.poll(0.1)
         for index, (topic, _, _) in enumerate(entries):
             error = reports[index][0]
+            name = self._name(topic)
             if error is None:
-                self._doubts.dispel(topic)
+                self._doubts.dispel(name)
                 continue
-            if error.code() in _MISSING and self._doubts.confirmed(topic):
-                raise _deleted(self._name(topic), "is no longer at the broker")
-            what = f"append to {self._name(topic)}, record {index + 1} of {count}"
+            timeout_s = self._settings.timeout_s
+            if error.code() in _MISSING and self._doubts.gone(producer, name, timeout_s):
+                raise _deleted(name, "is no longer at the broker")
+            what = f"append to {name}, record {index + 1} of {count}"
             with translated(self._address, what, known=True):
                 raise KafkaException(error)
 
