@@ -55,22 +55,55 @@ class LockstepRun:
         """SIGTERM; returns the exit code."""
         return self._end(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._end(signal.SIGKILL)
+    def terminate(self) -> None:
+        """SIGTERM, without waiting; `wait` waits."""
+        self.send(signal.SIGTERM)
 
-    def stop_if_running(self) -> None:
-        """What a fixture does at the end, however the test went."""
-        if self._process is not None and self._process.poll() is None:
-            self.stop()
-
-    def _end(self, number: int) -> int:
+    def wait(self) -> int:
+        """Waits for its end; returns the exit code."""
         assert self._process is not None
-        self._process.send_signal(number)
         code = self._process.wait(STOP_SECONDS_MAX)
         if self._file is not None:
             self._file.close()
         return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing any more, and does not know."""
+        self.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.send(signal.SIGCONT)
+
+    def send(self, number: int) -> None:
+        """Sends a signal, without waiting for what comes of it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def running(self) -> bool:
+        """It has been started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop_if_running(self) -> None:
+        """What a fixture does at the end, however the test went."""
+        if self.running:
+            self.resume()
+            self.stop()
+
+    def _end(self, number: int) -> int:
+        self.send(number)
+        return self.wait()
 
     def _died(self) -> bool:
         assert self._process is not None
