@@ -21,6 +21,7 @@ AMOUNT_MAX: Final = 2**53
 #: An observation may take at most half of an intake message.
 OBSERVATION_BYTES_MAX: Final = INTAKE_BYTES_MAX // 2
 
+_SHAPES: Final = {dict: "an object", list: "a list", str: "a text", int: "a number"}
 _EPOCH_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Seen = TypeVar("Seen", bound=Observed)
@@ -95,7 +96,7 @@ def mapping(value: Any, path: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _wrong(path, "an object", value)
+        raise _wrong(path, "an object", value, show=False)
     return value
 
 
@@ -104,10 +105,10 @@ def sequence(value: Any, path: str) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise _wrong(path, "a list of objects", value)
+        raise _wrong(path, "a list of objects", value, show=False)
     for item in value:
         if not isinstance(item, dict):
-            raise _wrong(path, "a list of objects", value)
+            raise _wrong(path, "a list of objects", value, show=False)
     return value
 
 
@@ -125,7 +126,7 @@ def texts(value: Any, path: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _wrong(path, "a list of texts", value)
+        raise _wrong(path, "a list of texts", value, show=False)
     return tuple(value)
 
 
@@ -134,7 +135,7 @@ def strings(value: Any, path: str) -> dict[str, str]:
     found = mapping(value, path)
     for key, item in found.items():
         if not isinstance(item, str) or not isinstance(key, str):
-            raise _wrong(f"{path}.{key}", "a text", item)
+            raise _wrong(f"{path}.{key}", "a text", item, show=False)
     return found
 
 
@@ -198,7 +199,7 @@ def amounts(value: Any, path: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, quantity in mapping(value, path).items():
         if not isinstance(name, str):
-            raise _wrong(path, "a resource list", value)
+            raise _wrong(path, "a resource list", value, show=False)
         try:
             amount = resource_amount(name, quantity)
         except InvalidMessage as error:
@@ -224,6 +225,12 @@ def _require_size(seen: Observed) -> None:
         )
 
 
-def _wrong(path: str, wanted: str, value: Any) -> InvalidMessage:
-    shown = "nothing" if value is None else repr(value)[:80]
-    return InvalidMessage("InvalidField", f"field {path}: {wanted} is wanted, not {shown}")
+def _wrong(path: str, wanted: str, value: Any, show: bool = True) -> InvalidMessage:
+    """`show`: a word or a number that stands there is quoted; never more, it may hold what is secret."""
+    if value is None:
+        found = "nothing"
+    elif show and not isinstance(value, dict | list):
+        found = repr(value)[:80]
+    else:
+        found = _SHAPES.get(type(value), "something else")
+    return InvalidMessage("InvalidField", f"field {path}: {wanted} is wanted, not {found}")

@@ -33,6 +33,7 @@ from schemas.observations import (
     Toleration,
 )
 from schemas.topics import RESOURCES
+from tests.secret_pods import MARKER
 from tests.unit.producers.raw_objects import RAW, metadata, pod
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -379,6 +380,26 @@ json_values = st.recursive(
     ),
     max_leaves=4,
 )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pod({"containers": [MARKER]}),
+        pod({"containers": MARKER}),
+        pod({"containers": {"env": MARKER}}),
+        pod({"volumes": [[MARKER]]}),
+        pod({"containers": [{"name": {"value": MARKER}}]}),
+        pod(annotations={"example.com/token": {"value": MARKER}}),
+        pod(annotations={"example.com/token": [MARKER]}),
+        pod(annotations=MARKER),
+    ],
+)
+def test_a_refusal_does_not_quote_what_may_be_secret(raw: dict[str, Any]) -> None:
+    """The message goes to the log: it names the field and what shape stands there."""
+    with pytest.raises(InvalidMessage, match=r"wanted, not (an object|a list|a text)") as refusal:
+        observe_pod(raw)
+    assert MARKER not in str(refusal.value)
 
 
 @settings(max_examples=300)
