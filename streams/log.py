@@ -10,6 +10,7 @@ This module imports neither RocksDB nor a Kafka client: an adapter is loaded whe
 first opened.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,11 @@ from schemas.topics import DEFAULT_PREFIX
 
 #: Scheme of an address -> what it is, for the error message of an unknown one.
 SCHEMES: Final = ("kafka://host:9092", "embedded:///path", "memory://name")
+
+#: How a Kafka client may speak, and prove who it is: what both of our clients can.
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_VARIABLES: Final = "LOCKSTEP_KAFKA_"
 
 #: What a writer is given: short topic name, key, value.
 Entry = tuple[str, bytes | None, bytes | None]
@@ -118,37 +124,66 @@ class LogSettings:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Settings from `LOCKSTEP_KAFKA_<FIELD>`; `…_SASL_PASSWORD_FILE` names a file with the
         password.
+
+        Raises `LockstepError` that names the variable, never a value that may be secret.
         """
 
         def read(name: str, default: str = "") -> str:
-            return environment.get(f"LOCKSTEP_KAFKA_{name}", default)
+            return environment.get(_VARIABLES + name, default)
 
-        password = read("SASL_PASSWORD")
-        if not password and (file := read("SASL_PASSWORD_FILE")):
-            try:
-                with open(file, encoding="utf-8") as opened:
-                    password = opened.read().strip()
-            except OSError as error:
-                raise LockstepError(
-                    f"LOCKSTEP_KAFKA_SASL_PASSWORD_FILE: cannot read {file}: {error.strerror}"
-                ) from error
-        try:
-            timeout_s = float(read("TIMEOUT_S", "30"))
-        except ValueError as error:
-            raise LockstepError(
-                "LOCKSTEP_KAFKA_TIMEOUT_S: want a number of seconds, such as 30"
-            ) from error
-        return cls(
-            security_protocol=read("SECURITY_PROTOCOL", "PLAINTEXT").upper(),
+        settings = cls(
+            security_protocol=_choice(
+                "SECURITY_PROTOCOL", read("SECURITY_PROTOCOL", "PLAINTEXT"), PROTOCOLS
+            ),
             sasl_mechanism=read("SASL_MECHANISM").upper(),
             sasl_username=read("SASL_USERNAME"),
-            sasl_password=password,
+            sasl_password=read("SASL_PASSWORD")
+            or _content("SASL_PASSWORD_FILE", read("SASL_PASSWORD_FILE")).strip(),
             ssl_ca=read("SSL_CA"),
             ssl_certificate=read("SSL_CERTIFICATE"),
             ssl_key=read("SSL_KEY"),
             ssl_key_password=read("SSL_KEY_PASSWORD"),
-            timeout_s=timeout_s,
+            timeout_s=_seconds("TIMEOUT_S", read("TIMEOUT_S", "30")),
         )
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        """Finds here what a client would only say in its own words."""
+        if self.security_protocol.startswith("SASL"):
+            _choice("SASL_MECHANISM", self.sasl_mechanism, MECHANISMS)
+        if self.security_protocol.endswith("SSL"):
+            _content("SSL_CA", self.ssl_ca)
+            _content("SSL_CERTIFICATE", self.ssl_certificate)
+            _content("SSL_KEY", self.ssl_key)
+
+
+def _choice(name: str, value: str, wanted: Sequence[str]) -> str:
+    if value.upper() not in wanted:
+        raise LockstepError(f"{_VARIABLES}{name}: want one of {', '.join(wanted)}")
+    return value.upper()
+
+
+def _content(name: str, file: str) -> str:
+    """What stands in the file that a variable names; empty when it names none."""
+    if not file:
+        return ""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise LockstepError(f"{_VARIABLES}{name}: cannot read {file}: {reason}") from error
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise LockstepError(f"{_VARIABLES}{name}: want a number of seconds, such as 30")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

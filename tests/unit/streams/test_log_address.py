@@ -47,15 +47,16 @@ def test_bad_addresses_say_what_is_right(url: str, said: str) -> None:
 
 def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     """Every field has its variable; the password may lie in a file and is never printed."""
-    file = tmp_path / "password"
+    file, authority = tmp_path / "password", tmp_path / "ca.pem"
     file.write_text("step\n")
+    authority.write_text("anything")
     settings = LogSettings.from_environment(
         {
             "LOCKSTEP_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
             "LOCKSTEP_KAFKA_SASL_MECHANISM": "scram-sha-512",
             "LOCKSTEP_KAFKA_SASL_USERNAME": "lock",
             "LOCKSTEP_KAFKA_SASL_PASSWORD_FILE": str(file),
-            "LOCKSTEP_KAFKA_SSL_CA": "ca.pem",
+            "LOCKSTEP_KAFKA_SSL_CA": str(authority),
             "LOCKSTEP_KAFKA_TIMEOUT_S": "5",
         }
     )
@@ -64,7 +65,7 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
         sasl_mechanism="SCRAM-SHA-512",
         sasl_username="lock",
         sasl_password="step",
-        ssl_ca="ca.pem",
+        ssl_ca=str(authority),
         timeout_s=5.0,
     )
     assert expected == settings
@@ -74,12 +75,25 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("TIMEOUT_S", "soon"), ("SASL_PASSWORD_FILE", "/nonexistent/password")],
+    [
+        ("TIMEOUT_S", "soon"),
+        ("TIMEOUT_S", "nan"),
+        ("TIMEOUT_S", "-1"),
+        ("SASL_PASSWORD_FILE", "/nonexistent/password"),
+        ("SECURITY_PROTOCOL", "TLS"),
+        ("SASL_MECHANISM", ""),
+        ("SASL_MECHANISM", "GSSAPI"),
+        ("SSL_CA", "/nonexistent/ca.pem"),
+        ("SSL_CERTIFICATE", "/nonexistent/client.pem"),
+        ("SSL_KEY", "/nonexistent/client.key"),
+    ],
 )
 def test_bad_settings_name_their_variable(variable: str, value: str) -> None:
-    """A setting that cannot be used is named."""
-    with pytest.raises(LockstepError, match=f"LOCKSTEP_KAFKA_{variable}"):
-        LogSettings.from_environment({f"LOCKSTEP_KAFKA_{variable}": value})
+    """A setting that cannot be used is named before a broker is asked."""
+    good = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "PLAIN"}
+    given = {f"LOCKSTEP_KAFKA_{name}": said for name, said in (good | {variable: value}).items()}
+    with pytest.raises(LockstepError, match=f"LOCKSTEP_KAFKA_{variable}: (want|cannot read)"):
+        LogSettings.from_environment(given)
 
 
 def test_the_port_loads_no_client() -> None:
