@@ -236,10 +236,18 @@ class KafkaReader:
         return _whole_name(self._address, topic)
 
     def start_offset(self, topic: str) -> int:
+        self._rest()
         return self._watermarks(topic)[0]
 
     def end_offset(self, topic: str) -> int:
+        self._rest()
         return self._watermarks(topic)[1]
+
+    def _rest(self) -> None:
+        """A fetch that waits for news holds up every other question on its connection."""
+        with self._lock:
+            if self._assigned is not None and self._next >= self._high:
+                self._unassign()
 
     def read(self, topic: str, offset: int, limit: int, timeout_s: float = 0.0) -> list[LogRecord]:
         if limit <= 0:
@@ -250,9 +258,8 @@ class KafkaReader:
                     return self._read_until(topic, offset, limit, self._high)
                 if ready := self._take(topic, offset, limit, 0.0):
                     return ready
-            # A fetch that waits for news holds up every other question on its connection.
-            if self._assigned is not None and timeout_s <= 0:
-                self._unassign()
+            if timeout_s <= 0 and self._assigned is not None:
+                self._unassign()  # see `_rest`
             low, high = self._watermarks(topic)
             name = self._name(topic)
             if offset <= high:
