@@ -4,6 +4,7 @@ On the embedded log, in processes of their own; no service is needed.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from lockstep.admin import ask
 from schemas.codec import encode, sha256_hex
 from schemas.errors import LockstepError
 from schemas.topics import ADMIN, DECISIONS, JOURNAL
+from streams.embedded.store import acquire, release
 from streams.history import LogHistory
 from streams.log import open_reader, open_writer
 from streams.verify import verify
@@ -235,6 +237,25 @@ def test_a_full_disk_stops_it_and_what_was_promised_is_there_when_there_is_room(
     found = verify(LogHistory(reader, reader))
     reader.close()
     assert (None, 0) == (found.difference, found.undecided)
+
+
+@produces("LockstepHistoryLost")
+def test_a_damaged_block_stops_it(url: str, last: int, start: object, tmp_path: Path) -> None:
+    """A flipped byte in what is to be folded: named with its offset, and nothing after it is skipped in silence."""
+    assert callable(start)
+    filling = open_writer(url)
+    for _ in range(20):
+        filling.append_many([(JOURNAL, None, os.urandom(60)) for _ in range(500)])
+    store = acquire(url.removeprefix("embedded://"))
+    store._db.flush()
+    release(store)
+    filling.close()
+    table = max((tmp_path / "log").glob("*.sst"), key=lambda file: file.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    table.write_bytes(data)
+    said = start().stops_with("LockstepHistoryLost")
+    assert "damaged after offset" in said.splitlines()[-1]
 
 
 @produces("LockstepStopped")
