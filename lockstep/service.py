@@ -35,6 +35,8 @@ logger = logging.getLogger("lockstep")
 
 RESTART_S: Final = 1.0
 LOG_ID_POLL_S: Final = 0.1
+#: How long a standby has led before it begins its tables: their start is work that decisions would wait for.
+TABLES_AFTER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,7 @@ class Service:
 
         if self.settings.standby:
             await self.leadership.led()
+            await asyncio.sleep(TABLES_AFTER_S)
         assert self.recovered is not None
         decider = self.recovered.decider
         offset, frozen = decider.decisions_offset, freeze(decider.state)

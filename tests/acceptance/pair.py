@@ -6,7 +6,7 @@ API server; it must not look inside the processes.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,9 +27,11 @@ WAIT_S = 120.0
 
 
 @contextmanager
-def running_services() -> Iterator[tuple[LocalBroker, ControlPlane]]:
+def running_services(
+    api_server_flags: Sequence[str] = (),
+) -> Iterator[tuple[LocalBroker, ControlPlane]]:
     """A broker and a control plane to break, with CRDs, the roles of `deploy/`, a namespace and kubelets."""
-    with running_broker() as broker, running_control_plane() as plane:
+    with running_broker() as broker, running_control_plane(api_server_flags) as plane:
         admin = plane.api()
         admin.apply(*documents(*crd_files(), "rbac.yaml"))
         for crd in documents(*crd_files()):

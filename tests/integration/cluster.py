@@ -13,7 +13,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,7 +86,12 @@ class Cluster:
 class ControlPlane(Cluster):
     """etcd, API server and controller manager as our own processes, in one directory."""
 
-    def __init__(self, programs: Mapping[str, list[str]], directory: Path) -> None:
+    def __init__(
+        self,
+        programs: Mapping[str, list[str]],
+        directory: Path,
+        api_server_flags: Sequence[str] = (),
+    ) -> None:
         super().__init__(directory / "admin.kubeconfig")
         self.directory = directory
         etcd_port, peer_port, api_port, controllers_port = free_ports(4)
@@ -102,7 +107,11 @@ class ControlPlane(Cluster):
             ready=lambda: _healthy(f"http://127.0.0.1:{etcd_port}/health"),
         )
         self.api_server = Service(
-            [*programs["kube-apiserver"], *_api_server_flags(directory, etcd_port, api_port)],
+            [
+                *programs["kube-apiserver"],
+                *_api_server_flags(directory, etcd_port, api_port),
+                *api_server_flags,
+            ],
             log=directory / "kube-apiserver.log",
             ready=self._ready,
         )
@@ -277,11 +286,11 @@ def find_programs() -> dict[str, list[str]]:
 
 
 @contextmanager
-def running_control_plane() -> Iterator[ControlPlane]:
-    """A control plane of one's own. Raises builds.Missing when there is no way to one."""
+def running_control_plane(api_server_flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
+    """A control plane of one's own, with further flags of the API server. Raises builds.Missing when there is no way."""
     programs = find_programs()
     with tempfile.TemporaryDirectory(prefix="lockstep-cluster-") as directory:
-        plane = ControlPlane(programs, Path(directory))
+        plane = ControlPlane(programs, Path(directory), api_server_flags)
         try:
             plane.start()
             yield plane
