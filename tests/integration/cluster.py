@@ -287,7 +287,7 @@ def find_programs() -> dict[str, list[str]]:
 
 @contextmanager
 def running_control_plane(api_server_flags: Sequence[str] = ()) -> Iterator[ControlPlane]:
-    """A control plane of one's own, with further flags of the API server. Raises builds.Missing when there is no way."""
+    """A control plane of one's own; flags add to the API server's. Raises builds.Missing without a way to one."""
     programs = find_programs()
     with tempfile.TemporaryDirectory(prefix="lockstep-cluster-") as directory:
         plane = ControlPlane(programs, Path(directory), api_server_flags)
