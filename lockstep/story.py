@@ -56,9 +56,9 @@ def story(
     else:
         for event in events:
             print(_line(event))
-    if not events:
-        place = f"{namespace}/{short}" if namespace else short
-        print(f"{wanted} {place}: not in this log", flush=True)
+        if not events:
+            place = f"{namespace}/{short}" if namespace else short
+            print(f"{wanted} {place}: not in this log", flush=True)
     raise typer.Exit(0 if events else 1)
 
 

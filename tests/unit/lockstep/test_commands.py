@@ -174,7 +174,10 @@ def test_story_tells_observations_changes_and_commands(cli: Run, url: str) -> No
     assert (0, True) == (code, "InsufficientResources" in out)
     code, events = replies(cli, "story", "node", "n1", "--log", url)
     assert ("command", "BindPod") in [(event["what"], event["title"]) for event in events]
-    assert 1 == cli("story", "pod", "nobody", "--log", url)[0]
+    assert (1, "pod default/nobody: not in this log\n", "") == cli(
+        "story", "pod", "nobody", "--log", url
+    )
+    assert (1, []) == replies(cli, "story", "pod", "nobody", "--log", url)
 
 
 def test_schema_prints_every_message(cli: Run) -> None:
