@@ -11,9 +11,9 @@ import os
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -42,35 +42,54 @@ class KafkaAddress:
         return f"kafka://{self.bootstrap}"
 
 
-def answers(bootstrap: str) -> bool:
+def answers(bootstrap: str, credentials: Mapping[str, str] | None = None) -> bool:
     """Whether a broker there gives its metadata."""
     # The client library logs refused connections to standard error; expected while we wait.
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}, logger=None)
+    reach = {"bootstrap.servers": bootstrap, "log_level": 0, **(credentials or {})}
+    admin = AdminClient(reach, logger=None)
     try:
         return bool(admin.list_topics(timeout=REPLY_SECONDS_MAX).brokers)
     except KafkaException:
         return False
 
 
+@dataclass(frozen=True)
+class Access:
+    """Who may reach a broker: the protocol of its listener, and what broker and tests need for it."""
+
+    protocol: str = "PLAINTEXT"
+    #: Properties of the broker.
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: Options of the storage tool as it formats: users and their passwords.
+    format_options: Sequence[str] = ()
+    #: Settings with which a client gets in.
+    credentials: Mapping[str, str] = field(default_factory=dict)
+
+
 class LocalBroker:
     """One broker and controller in one process (KRaft), with its data in `directory`."""
 
     def __init__(
-        self, jars: Path, directory: Path, settings: Mapping[str, str] | None = None
+        self,
+        jars: Path,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        access: Access | None = None,
     ) -> None:
+        access = access or Access()
         self.directory = directory
         # Native libraries are unpacked beside the data, so that a killed broker leaves nothing behind.
         self._java = [*JAVA, f"-Djava.io.tmpdir={directory}", "-cp", f"{jars}/*"]
         self._config = directory / "server.properties"
         port, controller_port = free_ports(2)
         self.address = KafkaAddress(f"127.0.0.1:{port}")
-        properties = _properties(port, controller_port, directory) | dict(settings or {})
+        properties = _properties(port, controller_port, directory, access) | dict(settings or {})
         self._config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-        self._format()
+        self._format(access.format_options)
         self.service = Service(
             [*self._java, "kafka.Kafka", str(self._config)],
             log=directory / "broker.log",
-            ready=lambda: answers(self.address.bootstrap),
+            ready=lambda: answers(self.address.bootstrap, access.credentials),
         )
 
     def start(self) -> None:
@@ -84,28 +103,29 @@ class LocalBroker:
         """SIGKILL: what was not yet on disk is in the page cache, so nothing acknowledged is lost."""
         self.service.kill()
 
-    def _format(self) -> None:
+    def _format(self, options: Sequence[str]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         cluster = "L" + cluster[1:]  # an id that begins with a dash would be read as an option
         tool = [*self._java, "kafka.tools.StorageTool"]
         subprocess.run(
-            [*tool, "format", "-t", cluster, "-c", str(self._config)],
+            [*tool, "format", "-t", cluster, "-c", str(self._config), *options],
             check=True,
             capture_output=True,
             timeout=START_SECONDS_MAX,
         )
 
 
-def _properties(port: int, controller_port: int, directory: Path) -> dict[str, str]:
+def _properties(port: int, controller_port: int, directory: Path, access: Access) -> dict[str, str]:
     broker, controller = f"127.0.0.1:{port}", f"127.0.0.1:{controller_port}"
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{controller}",
-        "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{broker}",
+        "listeners": f"CLIENT://{broker},CONTROLLER://{controller}",
+        "advertised.listeners": f"CLIENT://{broker}",
+        "inter.broker.listener.name": "CLIENT",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"CLIENT:{access.protocol},CONTROLLER:PLAINTEXT",
         "log.dirs": str(directory / "data"),
         "auto.create.topics.enable": "false",
         "unclean.leader.election.enable": "false",
@@ -120,15 +140,18 @@ def _properties(port: int, controller_port: int, directory: Path) -> dict[str, s
         # After a kill the controller takes the broker back only when its old session has run out.
         "broker.session.timeout.ms": "2000",
         "broker.heartbeat.interval.ms": "500",
+        **access.properties,
     }
 
 
 @contextmanager
-def running_broker(settings: Mapping[str, str] | None = None) -> Iterator[LocalBroker]:
+def running_broker(
+    settings: Mapping[str, str] | None = None, access: Access | None = None
+) -> Iterator[LocalBroker]:
     """A local broker of one's own. Raises builds.Missing where it cannot be built."""
     jars = builds.build_kafka_jars()
     with tempfile.TemporaryDirectory(prefix="lockstep-kafka-") as directory:
-        broker = LocalBroker(jars, Path(directory), settings)
+        broker = LocalBroker(jars, Path(directory), settings, access)
         try:
             broker.start()
             yield broker
