@@ -5,7 +5,9 @@ a function of that name, or `app` for a command with sub-commands. Errors become
 exit code here: 1 the answer is no, 2 bad input or a log that does not answer.
 """
 
+import errno
 import importlib
+import signal
 import sys
 from typing import Any, Final
 
@@ -74,11 +76,21 @@ def main() -> None:
             "lockstep: asserts are part of it; run without -O and PYTHONOPTIMIZE", file=sys.stderr
         )
         sys.exit(2)
+    # Temporary folders of followers are removed on the way out; `run` stops by itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         sys.exit(1 if isinstance(error, Fatal) else 2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"lockstep: cannot write: {error}", file=sys.stderr)
+        sys.exit(2)
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         sys.stderr.close()

@@ -36,7 +36,19 @@ class Document:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: a time stays text."""
+    """YAML as Kubernetes reads it: a time stays text, a key that stands twice is an error."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """The map of a node; raises for a key that stands in it twice."""
+        seen: list[Any] = []
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice", key.start_mark
+                )
+            seen.append(key.value)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -66,12 +66,18 @@ def count_reasons(state: State, scores: ClassScores) -> dict[str, int]:
 
 
 def most_free(state: State, scores: ClassScores) -> dict[str, dict[str, int]]:
-    """For each requested resource that no usable node has enough of: what is wanted, and the most that one has free."""
-    columns, found = state.columns, {}
-    usable = scores.reason == 0
+    """For each requested resource that no usable node has enough of: what is wanted, and the most that one has free.
+
+    Empty where no node is usable: then room is not what is lacking.
+    """
+    columns = state.columns
+    found: dict[str, dict[str, int]] = {}
+    usable = scores.reason == MAY
+    if not usable.any():
+        return found
     for (name, amount), axis in zip(scores.podclass.requests, scores.axes, strict=True):
         free = (columns.total[axis] - columns.used[axis])[usable]
-        have = max(int(free.max()), 0) if free.size else 0
+        have = max(int(free.max()), 0)
         if have < amount:
             found[name] = {"have": have, "want": amount}
     return found

@@ -60,9 +60,9 @@ def _check_indexes(state: State) -> None:
             f"active index of pod {uid}"
         )
         place = place_of(pod)
-        assert not place or uid in state.pods_on[place], f"pods_on of pod {uid}"
+        assert not place or uid in state.pods_on.get(place, ()), f"pods_on of pod {uid}"
         key = state.gang_key(pod)
-        assert not key or uid in state.members[key], f"members of {key} lack {uid}"
+        assert not key or uid in state.members.get(key, ()), f"members of {key} lack {uid}"
         assert not key or key in state.gangs, f"gang {key} of pod {uid} has no row"
         assert (uid in state.backing_off) == (uid in state.waiting and pod.backoff_us > 0), (
             f"back-off index of pod {uid}"

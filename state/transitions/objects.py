@@ -3,7 +3,7 @@
 from state.model.facts import remove_object, remove_pod
 from state.model.gangs import refresh_gang
 from state.model.limits import AMOUNT_MAX, RESOURCES
-from state.model.lists import admits, bury, is_newer, uid_of
+from state.model.lists import admits, bury, is_namesake, is_newer, uid_of
 from state.model.rows import Devices, Namespace, Node, PodGroup, PriorityClass, Quota
 from state.model.seen import (
     DeviceSeen,
@@ -68,7 +68,9 @@ def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
 def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
     """A PodGroup of either API group."""
     old = trial.state.podgroups.get(seen.uid)
-    if not admits(trial, seen, f"podgroups.{seen.group}", uid_of(old)):
+    if not is_namesake(old, seen) or not admits(
+        trial, seen, f"podgroups.{seen.group}", uid_of(old)
+    ):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -91,7 +93,9 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
 def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
     """An ElasticQuota of either API group: stored and shown."""
     old = trial.state.quotas.get(seen.uid)
-    if not admits(trial, seen, f"elasticquotas.{seen.group}", uid_of(old)):
+    if not is_namesake(old, seen) or not admits(
+        trial, seen, f"elasticquotas.{seen.group}", uid_of(old)
+    ):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return

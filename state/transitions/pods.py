@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from state.model.facts import forget_facts, merge_facts, store_pod
-from state.model.lists import admits, is_newer, resets, uid_of
+from state.model.lists import admits, is_namesake, is_newer, resets, uid_of
 from state.model.rows import Pod
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
@@ -13,7 +13,7 @@ from state.model.trial import Trial
 def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
     """Takes the pod in: the higher version wins, facts only appear, a uid that is gone stays gone."""
     old = trial.state.pods.get(seen.uid)
-    if not admits(trial, seen, "pods", uid_of(old)):
+    if not is_namesake(old, seen) or not admits(trial, seen, "pods", uid_of(old)):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         store_pod(trial, old, merge_facts(old, seen))

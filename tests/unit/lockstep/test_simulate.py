@@ -65,6 +65,7 @@ def test_documents_are_numbered_over_all_files(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a: [1", "bad.yaml: line 2, column 1: not YAML"),
+        ("a: 1\nb: 2\na: 3", "bad.yaml: line 3, column 1: not YAML: the key 'a' stands twice"),
         ("- a", "bad.yaml: document 0: a map is wanted, not list"),
         ('{"a": 1} {', "bad.yaml: .*not YAML"),
         ('{"a": ' + "[" * 100_000, "bad.yaml: .*not YAML"),

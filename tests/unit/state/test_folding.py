@@ -5,7 +5,19 @@ from typing import Any
 import pytest
 
 from state import invariants
-from tests.builders import GIB, START_US, Core, Json, cards, ended, gone, node, pod
+from tests.builders import (
+    GIB,
+    START_US,
+    Core,
+    Json,
+    cards,
+    ended,
+    gone,
+    member,
+    node,
+    pod,
+    podgroup,
+)
 
 CORE = "koordinator.sh/gpu-core"
 
@@ -392,3 +404,15 @@ def test_a_pod_waits_under_its_own_diagnosis_though_a_namesake_waits_too() -> No
     decision = core.see(pod("p", 100), pod("p", 100, uid="other", rv=3))
     patched = [command.uid for command in decision.commands if command.kind == "PatchStatus"]
     assert ["other", "uid-p"] == sorted(patched)
+
+
+def test_a_uid_keeps_its_name() -> None:
+    """News that gives a pod or a PodGroup of a known uid another name or namespace is dropped whole."""
+    core = Core()
+    core.see(podgroup("g", 2), topic="podgroups")
+    core.see(member("p", "g"))
+    core.see(member("p", "g", rv=5, namespace="other"))
+    core.see(podgroup("h", 3, rv=5, uid="uid-group-g"), topic="podgroups")
+    invariants.check(core.state)
+    assert ("default", 1) == (core.pod("p").namespace, core.pod("p").rv)
+    assert [2] == [gang.min_member for gang in core.state.gangs.values()]
