@@ -19,7 +19,7 @@ PYTEST := $(BIN)/pytest
 # Both cores; tests that share real services stay on one worker, which starts each service once.
 PARALLEL := --numprocesses 2
 
-.PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance simulate demo bench image clean
+.PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance soak simulate demo bench image clean
 
 help: ## list the verbs
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
@@ -76,6 +76,9 @@ test: check services ## everything but the long runs; one summary at the end
 acceptance: $(READY) services ## the long runs; the last output is kept under docs/acceptance/
 	@mkdir -p docs/acceptance
 	$(PYTEST) tests -m acceptance | tee docs/acceptance/last.txt
+
+soak: $(READY) services ## half an hour under load with a fault a minute (SOAK_MINUTES, SOAK_RATE); plot under docs/soak/
+	@$(BIN)/python -m tests.acceptance.soak
 
 RUNS ?= 20
 simulate: $(READY) ## seeded simulation by hand: make simulate SEED=7 RUNS=100

@@ -18,6 +18,7 @@ from tests.integration.cluster import ControlPlane, running_control_plane
 from tests.integration.kafka_broker import LocalBroker, running_broker
 from tests.integration.kubelet import Kubelet
 from tests.integration.lockstep_process import LockstepRun
+from tests.integration.process import free_ports
 from tests.integration.test_deploy import crd_files, documents, established
 
 HOME = "lockstep-system"
@@ -53,11 +54,14 @@ class Pair:
         kubeconfig = plane.service_account_kubeconfig(HOME, "lockstep")
         options = ("--kubeconfig", str(kubeconfig), "--lease-namespace", HOME)
         self.runs: dict[str, LockstepRun] = {}
-        for name in ("a", "b"):
+        self.ports = dict(zip(("a", "b"), free_ports(2), strict=True))
+        for name, port in self.ports.items():
             home = directory / name
             home.mkdir()
-            standby = ("--standby",) if name == "b" else ()
-            self.runs[name] = LockstepRun(home, self.url, *options, "--identity", name, *standby)
+            own = ["--identity", name, "--metrics", f"127.0.0.1:{port}"]
+            if name == "b":
+                own.append("--standby")
+            self.runs[name] = LockstepRun(home, self.url, *options, *own)
 
     def fill(self, nodes: int, pods: int) -> None:
         """Nodes of 64 CPUs, and pods that run."""

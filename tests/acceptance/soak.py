@@ -1,0 +1,250 @@
+"""`make soak`: the pair under load for half an hour, with a fault every minute. Real broker, real API server.
+
+1,000 nodes; pods arrive, finish and fail. Sampled every 5 s: memory of both processes, records without a decision,
+observations that wait, and how long a probe takes from its creation to its bind. Left in docs/soak/: samples as CSV,
+a plot, and what was found. Exit 1 when a pod was bound twice, a decision differs, or a pod stays unbound.
+
+    SOAK_MINUTES=30 SOAK_RATE=20 SOAK_NODES=1000 make soak
+"""
+
+import csv
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.acceptance.load import AWAY, Load
+from tests.acceptance.pair import SPACE, Pair, applied_commands, running_services
+from tests.acceptance.plot import svg
+from tests.alerts import parse
+from tests.integration.api import wait_for
+from tests.integration.lockstep_process import lockstep
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+RATE = float(os.environ.get("SOAK_RATE", "20"))
+NODES = int(os.environ.get("SOAK_NODES", "1000"))
+SAMPLE_S, FAULT_S, FROZEN_S = 5.0, 60.0, 15.0
+DOCS = Path(__file__).parents[2] / "docs" / "soak"
+FIELDS = (
+    "seconds",
+    "rss_a_mib",
+    "rss_b_mib",
+    "lag_records",
+    "waiting",
+    "bind_s",
+    "created",
+    "fault",
+)
+
+Sample = dict[str, float | str]
+
+
+class Soak:
+    """Samples and faults of one run. `a` is never restarted, so its memory shows what grows."""
+
+    def __init__(self, pair: Pair, load: Load) -> None:
+        self._pair, self._load = pair, load
+        self._began = time.monotonic()
+        self.samples: list[Sample] = []
+        self.faults: list[tuple[float, str]] = []
+        self._probes: dict[str, float] = {}
+
+    @property
+    def now_s(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    def run(self) -> None:
+        """Samples beside, a fault every minute."""
+        ending = threading.Event()
+        sampler = threading.Thread(target=self._sample_until, args=(ending,), name="sampler")
+        sampler.start()
+        faults: list[Callable[[], str]] = [self._freeze, self._kill, self._broker, self._api_server]
+        faults += [self._freeze, self._stop]
+        try:
+            number = 0
+            while self.now_s < MINUTES * 60:
+                due_s = (number + 1) * FAULT_S
+                if due_s > MINUTES * 60 - FAULT_S / 2:
+                    time.sleep(max(0.0, MINUTES * 60 - self.now_s))
+                    break
+                time.sleep(max(0.0, due_s - self.now_s))
+                at_s = self.now_s
+                self.faults.append((at_s, faults[number % len(faults)]()))
+                print(f"{at_s:.0f} s: {self.faults[-1][1]}", flush=True)
+                number += 1
+        finally:
+            ending.set()
+            sampler.join()
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def _freeze(self) -> str:
+        run = self._pair.runs["a"]
+        run.pause()
+        time.sleep(FROZEN_S)
+        run.resume()
+        return "a frozen"
+
+    def _kill(self) -> str:
+        self._pair.runs["b"].kill()
+        self._pair.runs["b"].start()
+        return "b killed"
+
+    def _stop(self) -> str:
+        assert 0 == self._pair.runs["b"].stop()
+        self._pair.runs["b"].start()
+        return "b stopped"
+
+    def _broker(self) -> str:
+        self._pair.broker.kill()
+        self._pair.broker.start()
+        return "broker restarted"
+
+    def _api_server(self) -> str:
+        self._pair.plane.kill_api_server()
+        self._pair.plane.start_api_server()
+        return "API server restarted"
+
+    # --- samples ----------------------------------------------------------------------------------------------------
+
+    def _sample_until(self, ending: threading.Event) -> None:
+        while not ending.wait(SAMPLE_S):
+            with suppress(*AWAY):
+                self._probe()
+            self.samples.append(self._sample())
+
+    def _probe(self) -> None:
+        """One probe a sample; how long it took stands in the sample it was created before."""
+        name, created_s = self._pair.probe(), self.now_s
+        at = len(self.samples)
+
+        def follow() -> None:
+            with suppress(*AWAY):
+                self._pair.bound(name)
+            self.samples[at]["bind_s"] = round(self.now_s - created_s, 3)
+
+        threading.Thread(target=follow, daemon=True).start()
+        time.sleep(0.2)
+
+    def _sample(self) -> Sample:
+        scrapes = [self._scrape(name) for name in ("a", "b")]
+        leading = max(scrapes, key=lambda scrape: scrape.get("lockstep_lease_held", 0))
+        return {
+            "seconds": round(self.now_s, 1),
+            "rss_a_mib": _rss_mib(self._pair.runs["a"].pid),
+            "rss_b_mib": _rss_mib(self._pair.runs["b"].pid),
+            "lag_records": leading.get("lockstep_decision_lag_records", ""),
+            "waiting": leading.get("lockstep_observations_waiting", ""),
+            "bind_s": "",
+            "created": self._load.created,
+            "fault": "",
+        }
+
+    def _scrape(self, name: str) -> dict[str, float]:
+        """Metric -> the sum over its labels; empty when nobody answers."""
+        url = f"http://127.0.0.1:{self._pair.ports[name]}/metrics"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as page:
+                found = parse(page.read().decode())
+        except OSError:
+            return {}
+        return {metric: sum(values.values()) for metric, values in found.items()}
+
+
+def _rss_mib(pid: int) -> float | str:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return ""
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
+def _points(samples: list[Sample], field: str) -> list[tuple[float, float]]:
+    return [(float(s["seconds"]), float(s[field])) for s in samples if s[field] != ""]
+
+
+def _growth(points: list[tuple[float, float]]) -> float:
+    """Of the last quarter's median over that of the second quarter, in per cent; the first is warm-up."""
+    quarter = max(1, len(points) // 4)
+    early, late = points[quarter : 2 * quarter], points[-quarter:]
+    first, last = (statistics.median(value for _, value in part) for part in (early, late))
+    return 100.0 * (last - first) / first
+
+
+def _write(soak: Soak) -> None:
+    DOCS.mkdir(parents=True, exist_ok=True)
+    for seconds, fault in soak.faults:
+        nearest = min(soak.samples, key=lambda s: abs(float(s["seconds"]) - seconds))
+        nearest["fault"] = fault
+    with (DOCS / "soak.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(soak.samples)
+    samples = soak.samples
+    panels = {
+        "memory, MiB": {"a": _points(samples, "rss_a_mib"), "b": _points(samples, "rss_b_mib")},
+        "records without a decision": {"records": _points(samples, "lag_records")},
+        "a probe's creation to its bind, s": {"seconds": _points(samples, "bind_s")},
+    }
+    (DOCS / "soak.svg").write_text(svg(panels, soak.faults, soak.now_s))
+
+
+def _report(soak: Soak, pair: Pair, load: Load) -> bool:
+    """Prints and keeps what was found; whether it is clean."""
+    code, found = lockstep("replay", "--log", pair.url, "--verify")
+    binds = applied_commands(pair.url)["BindPod"]
+    twice = sum(count > 1 for count in binds.values())
+    latency = sorted(value for _, value in _points(soak.samples, "bind_s"))
+    lag = [value for _, value in _points(soak.samples, "lag_records")]
+    lines = [
+        f"- {MINUTES:g} minutes, {NODES} nodes, {RATE:g} pods a second; {len(soak.faults)} faults",
+        f"- pods: {load.created} arrived, {load.finished} finished, {load.failed} failed",
+        f"- bound {len(binds)}, of these more than once: {twice}",
+        f"- verify: {found['differences']} differences in {found['records']} records",
+        f"- memory of `a`, last quarter over second: {_growth(_points(soak.samples, 'rss_a_mib')):+.1f} %",
+        f"- records without a decision: at most {max(lag, default=0):g}, at the end {lag[-1] if lag else 0:g}",
+        f"- a probe's bind: median {statistics.median(latency):.2f} s, worst {latency[-1]:.1f} s",
+    ]
+    (DOCS / "README.md").write_text(
+        "# Soak\n\nThe last run of `make soak`, which writes this page, [soak.csv](soak.csv) and the plot.\n\n"
+        + "\n".join(lines)
+        + "\n\n![memory, lag and latency over time](soak.svg)\n"
+    )
+    print("\n".join(lines))
+    return (code, twice) == (0, 0)
+
+
+def main() -> int:
+    """One run; the exit code."""
+    with (
+        running_services() as (broker, plane),
+        tempfile.TemporaryDirectory(prefix="lockstep-soak-") as directory,
+    ):
+        pair = Pair(broker, plane, Path(directory))
+        try:
+            pair.fill(NODES, 0)
+            pair.start()
+            with Load(pair.admin, RATE) as load:
+                soak = Soak(pair, load)
+                soak.run()
+            wait_for(
+                "all pods to be bound",
+                lambda: all("nodeName" in pod["spec"] for pod in pair.admin.pods(SPACE)),
+                seconds_max=300,
+                every=2,
+            )
+        finally:
+            pair.stop()
+        _write(soak)
+        return 0 if _report(soak, pair, load) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
