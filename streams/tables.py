@@ -8,6 +8,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import faust
+
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain
 from streams.faust_app import TABLE_OPTIONS, table_event
@@ -20,6 +22,21 @@ logger = logging.getLogger(__name__)
 
 #: (table, key) -> canonical bytes of the row, None when it is gone.
 Rows = dict[tuple[str, str], bytes | None]
+
+
+class LocalTable(faust.Table):
+    """A Faust table that sends no changelog: `decisions` says it all, and several processes may keep tables.
+
+    A changelog would hold the rows of whoever wrote last, be it the slower one, and bring them back at a recovery.
+    """
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        """Called by Faust when a row was set."""
+        self._sensor_on_set(self, key, value)
+
+    def on_key_del(self, key: Any) -> None:
+        """Called by Faust when a row was removed."""
+        self._sensor_on_del(self, key)
 
 
 class TablesRole:
@@ -39,13 +56,17 @@ class TablesRole:
 
     def declare(self, feed: Feed) -> None:
         """Declares the tables on the feed's App, before it runs."""
+        app = feed.app
         self._tables = {
-            name: feed.app.Table(
-                name,
-                key_type=bytes,
-                value_type=bytes,
-                partitions=feed.app.conf.topic_partitions,
-                options=dict(TABLE_OPTIONS),
+            name: app.tables.add(
+                LocalTable(
+                    app,
+                    name=name,
+                    key_type=bytes,
+                    value_type=bytes,
+                    partitions=app.conf.topic_partitions,
+                    options=dict(TABLE_OPTIONS),
+                )
             )
             for name in TABLES
         }

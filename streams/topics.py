@@ -53,7 +53,7 @@ SETTINGS: Final[dict[str, TopicSettings]] = {
 
 
 def changelogs(domains: int) -> dict[str, TopicSettings]:
-    """Topics that Faust keeps for the projector's tables, by short name: caches of `decisions`.
+    """Topics that Faust wants for the projector's tables, by short name; they stay empty (`streams.tables`).
 
     Made by us, so that they have as many copies as the rest; Faust would make them with one.
     """

@@ -80,6 +80,6 @@ def test_tables_equal_a_fold_whatever_is_on_disk(tmp_path: Path) -> None:
     assert (wanted, held) == _run(url, datadir, until, State())  # all rows were ahead of the fold
     assert (wanted, 0) == _run(url, datadir, until, decode(encode(core.state)))
     shutil.rmtree(datadir)
-    rows, _ = _run(url, datadir, until, decode(encode(core.state)))
-    assert wanted == rows
+    # Nothing comes back from a changelog, which another process may have written, too.
+    assert (wanted, held) == _run(url, datadir, until, decode(encode(core.state)))
     writer.close()
