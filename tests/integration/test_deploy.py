@@ -256,6 +256,84 @@ def test_role_has_these_rights_and_no_others(installed: Cluster, account: str) -
     assert expected == {right for right in asked if may(client, right)}
 
 
+def rules_of(client: Api, namespace: str) -> set[Right]:
+    """All that the API server says the client's user may do in a namespace, as rights without a place."""
+    review = client.post(
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        },
+    )
+    assert not review["status"]["incomplete"]
+    return flattened(review["status"]["resourceRules"])
+
+
+def flattened(rules: list[Object]) -> set[Right]:
+    found: set[Right] = set()
+    for rule in rules:
+        assert not rule.get("resourceNames")
+        for group, resource, verb in itertools.product(
+            rule["apiGroups"], rule["resources"], rule["verbs"]
+        ):
+            found.add((verb, f"{resource}.{group}" if group else resource, ""))
+    return found
+
+
+def role_rules(kind: str, name: str) -> set[Right]:
+    """What `deploy/rbac.yaml` grants in that role."""
+    (role,) = [
+        each
+        for each in documents("rbac.yaml")
+        if each["kind"] == kind and each["metadata"]["name"] == name
+    ]
+    return flattened(role["rules"])
+
+
+@pytest.mark.parametrize("account", RIGHTS)
+def test_role_has_no_rule_beyond_its_file(installed: Cluster, account: str) -> None:
+    """The API server's own list: the role's rules, the Lease at home, and what a stranger has, too."""
+    client = installed.service_account_api(HOME, account)
+    nobody = {"name": "stranger", "namespace": HOME}
+    installed.api().apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": nobody})
+    stranger = installed.service_account_api(HOME, "stranger")
+    for namespace in ("default", HOME):
+        at_home = namespace == HOME and account != "lockstep-informers"
+        lease = role_rules("Role", "lockstep-lease") if at_home else set()
+        own = rules_of(client, namespace) - rules_of(stranger, namespace)
+        assert role_rules("ClusterRole", account) | lease == own
+
+
+#: What a role is kept from although its work is near: account, method, path.
+PODS = "/api/v1/namespaces/default/pods"
+REFUSED = [
+    ("lockstep-informers", "POST", f"{PODS}/kept/binding"),
+    ("lockstep-informers", "POST", f"{PODS}/kept/eviction"),
+    ("lockstep-informers", "PATCH", f"{PODS}/kept/status"),
+    ("lockstep-informers", "GET", "/api/v1/namespaces/default/secrets"),
+    ("lockstep-sink", "GET", "/api/v1/namespaces/default/secrets"),
+    ("lockstep-sink", "GET", "/api/v1/namespaces/default/secrets/kept"),
+    ("lockstep-sink", "GET", PODS),
+    ("lockstep-sink", "DELETE", f"{PODS}/kept"),
+    ("lockstep-sink", "PATCH", f"{PODS}/kept"),
+    ("lockstep", "GET", f"/api/v1/namespaces/{HOME}/secrets"),
+    ("lockstep", "GET", "/api/v1/namespaces/default/configmaps"),
+    ("lockstep", "DELETE", f"{PODS}/kept"),
+    ("lockstep", "PATCH", "/api/v1/nodes/n1"),
+    ("lockstep", "POST", f"/api/v1/namespaces/{HOME}/serviceaccounts/lockstep/token"),
+]
+
+
+@pytest.mark.parametrize(("account", "method", "path"), REFUSED)
+def test_role_is_refused(installed: Cluster, account: str, method: str, path: str) -> None:
+    """Tried for real: the answer is 403 before anything else is looked at."""
+    client = installed.service_account_api(HOME, account)
+    with pytest.raises(ApiError) as refusal:
+        client.request(method, path, {} if method in ("POST", "PATCH") else None)
+    assert 403 == refusal.value.status
+
+
 def test_informers_list_every_kind(installed: Cluster) -> None:
     """The informers' account really lists each kind that has a topic, and cannot create a pod."""
     client = installed.service_account_api(HOME, "lockstep-informers")
