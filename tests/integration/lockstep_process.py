@@ -37,13 +37,17 @@ class LockstepRun:
 
     def start(self) -> None:
         """Starts it; returns when its roles run."""
-        self._file = self.output.open("ab")
         before = self.said("running")
-        self._process = subprocess.Popen(self._argv, stdout=self._file, stderr=self._file)
+        self.spawn()
         wait_for(
             f"lockstep to run ({self.output})",
             lambda: self.said("running") > before or self._died(),
         )
+
+    def spawn(self) -> None:
+        """Starts it, without waiting."""
+        self._file = self.output.open("ab")
+        self._process = subprocess.Popen(self._argv, stdout=self._file, stderr=self._file)
 
     def said(self, name: str) -> int:
         """How often the event `name` stands in its log."""
