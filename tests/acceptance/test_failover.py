@@ -20,7 +20,8 @@ from tests.integration.lockstep_process import lockstep
 
 RUNS = int(os.environ.get("FAILOVER_RUNS", "3"))
 FROZEN_S = float(os.environ.get("FAILOVER_FROZEN_S", "60"))
-NODES, PODS = 100, 500
+NODES = int(os.environ.get("FAILOVER_NODES", "100"))
+PODS = int(os.environ.get("FAILOVER_PODS", "500"))
 
 pytestmark = [
     pytest.mark.kafka,
@@ -37,7 +38,7 @@ COSTS: dict[str, list[Cost]] = {}
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two processes on a cluster of 100 nodes and 500 pods; what they did must verify at the end."""
+    """Two processes on a cluster with nodes and running pods; what they did must verify at the end."""
     try:
         with running_services() as (broker, plane):
             pair = Pair(broker, plane, tmp_path_factory.mktemp("pair"))
