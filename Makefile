@@ -90,6 +90,7 @@ demo: $(READY) ## see it work: a simulated GPU cluster, live, ending with a veri
 bench: $(READY) ## the workloads of bench/RESULTS.md
 	@$(BIN)/lockstep bench core
 	$(BIN)/lockstep bench replay
+	$(BIN)/lockstep bench recovery
 
 image: ## the container image, with Docker or Podman
 	@engine=$$(command -v docker || command -v podman) || { echo "no container engine; install Docker or Podman" >&2; exit 1; }

@@ -29,7 +29,7 @@ def write_history(
     """Writes a journal and its decisions; returns what is in it."""
     writer = open_writer(url)
     try:
-        return _Life(writer, nodes, live, shapes).write(observations)
+        return PodLife(writer, nodes, live, shapes).write(observations)
     finally:
         writer.close()
 
@@ -55,7 +55,7 @@ def run_replay(url: str, progress: Progress | None = None) -> dict[str, Any]:
     }
 
 
-class _Life:
+class PodLife:
     """Pods that come, run and go, folded as they are written so that results name the right commands."""
 
     def __init__(self, writer: LogWriter, nodes: int, live: int, shapes: int) -> None:
@@ -67,8 +67,10 @@ class _Life:
         self.placements = self.records = self.observations = self.created = 0
 
     def write(self, observations: int) -> dict[str, int]:
-        for data in self.journal.opening(self.nodes):
-            self._append(data)
+        """Goes on until so many observations have been written in all; what is in the log then."""
+        if self.records == 0:
+            for data in self.journal.opening(self.nodes):
+                self._append(data)
         while self.observations < observations:
             self._turn("results", self.results)
             self._turn("pods", self.updates)

@@ -14,28 +14,37 @@ class Name(StrEnum):
 
     CORE = "core"
     REPLAY = "replay"
+    RECOVERY = "recovery"
 
 
 def bench(
     *,
     name: Annotated[
-        Name, typer.Argument(help="core: decisions/s of the core; replay: a verified replay.")
+        Name,
+        typer.Argument(
+            help="core: decisions/s; replay: a verified replay; recovery: start to first decision."
+        ),
     ],
     nodes: Annotated[int, typer.Option(help="Nodes.", min=1)] = 5_000,
     pods: Annotated[int, typer.Option(help="core: pods placed in each repeat.", min=1)] = 20_000,
     repeats: Annotated[
-        int, typer.Option(help="core: measured repeats after one warm-up.", min=1)
+        int, typer.Option(help="core (after one warm-up), recovery: measured repeats.", min=1)
     ] = 5,
     observations: Annotated[
         int, typer.Option(help="replay: observations in the journal.", min=1)
     ] = 1_000_000,
-    live: Annotated[int, typer.Option(help="replay: pods that run at once.", min=1)] = 50_000,
+    live: Annotated[
+        int, typer.Option(help="replay, recovery: pods that run at once.", min=1)
+    ] = 50_000,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a benchmark on this machine."""
-    results = (
-        _core(nodes, pods, repeats) if name is Name.CORE else _replay(nodes, observations, live)
-    )
+    if name is Name.CORE:
+        results = _core(nodes, pods, repeats)
+    elif name is Name.REPLAY:
+        results = _replay(nodes, observations, live)
+    else:
+        results = _recovery(nodes, live, repeats)
     if output is Output.JSON:
         print_json(results)
         return
@@ -68,3 +77,14 @@ def _replay(nodes: int, observations: int, live: int) -> dict[str, dict[str, Any
         with progress_bar("replay") as progress:
             replayed = run_replay(url, progress)
     return {"journal": written, "R2 verified replay": replayed}
+
+
+def _recovery(nodes: int, live: int, repeats: int) -> dict[str, dict[str, Any]]:
+    from bench.recovery import run_recovery
+
+    results = {}
+    for pods_per_s in (10, 100):
+        with tempfile.TemporaryDirectory() as folder:
+            found = run_recovery(f"embedded://{folder}/log", nodes, live, pods_per_s, repeats)
+        results[f"R4 start, a minute of {pods_per_s} pods/s after the checkpoint"] = found
+    return results
