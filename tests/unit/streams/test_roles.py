@@ -134,6 +134,25 @@ def test_a_standby_writes_the_genesis_and_nothing_else_until_it_leads(log: Log) 
     assert ["a"] == taken(log)
 
 
+def test_a_standby_writes_no_checkpoint(log: Log) -> None:
+    """Not when one is due, and not at a clean stop: the leader writes them."""
+
+    async def story() -> None:
+        async with Process(log, always=False) as leader, Process(log, always=False) as standby:
+            store = CheckpointStore(log.reader)
+            standby.decider.checkpointer = Checkpointer(store, log.writer, records=1)
+            leader.leadership.acquire()
+            log.publish("nodes", node("n1"))
+            await until(lambda: "n1" in standby.decider.decider.state.nodes)
+            await until(lambda: not standby.decider.decider.unpublished())
+        await standby.decider.finish(log.reader)
+        assert [] == log.values(CHECKPOINTS)
+        await leader.decider.finish(log.reader)
+        assert log.values(CHECKPOINTS)
+
+    play(story)
+
+
 def test_a_take_over_goes_on_where_the_journal_stands(log: Log) -> None:
     """The old leader lost its Lease, the new one writes: the old one stands by, and nothing is taken twice."""
 
