@@ -69,19 +69,23 @@ class Load:
     def _leave(self, now: float) -> None:
         due = [name for name, ends_at in self._ends_at.items() if ends_at <= now]
         for name in due[: int(2 * self._rate)]:
-            phase = "Failed" if self._random.randrange(10) < FAILED_OF_TEN else "Succeeded"
             path = f"/api/v1/namespaces/{SPACE}/pods/{name}"
             try:
-                if "nodeName" not in self._admin.get(path)["spec"]:
-                    self._ends_at[name] = now + 5
-                    continue
-                self._admin.patch(f"{path}/status", {"status": {"phase": phase}})
-                self._admin.delete(path, grace_seconds=0)
+                self._end(name, path, now)
             except ApiError as error:
                 if error.status != 404:
                     raise
-            del self._ends_at[name]
-            if phase == "Failed":
-                self.failed += 1
-            else:
-                self.finished += 1
+                del self._ends_at[name]  # it never came, the API server was away
+
+    def _end(self, name: str, path: str, now: float) -> None:
+        """A pod that has a node ends, well or not; one without is looked at later."""
+        if "nodeName" not in self._admin.get(path)["spec"]:
+            self._ends_at[name] = now + 5
+            return
+        failed = self._random.randrange(10) < FAILED_OF_TEN
+        phase = "Failed" if failed else "Succeeded"
+        self._admin.patch(f"{path}/status", {"status": {"phase": phase}})
+        self._admin.delete(path, grace_seconds=0)
+        del self._ends_at[name]
+        self.failed += failed
+        self.finished += not failed

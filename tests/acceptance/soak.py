@@ -8,6 +8,7 @@ a plot, and what was found. Exit 1 when a pod was bound twice, a decision differ
 """
 
 import csv
+import http.client
 import os
 import statistics
 import sys
@@ -153,7 +154,7 @@ class Soak:
         try:
             with urllib.request.urlopen(url, timeout=2) as page:
                 found = parse(page.read().decode())
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return {}
         return {metric: sum(values.values()) for metric, values in found.items()}
 
