@@ -35,8 +35,8 @@ logger = logging.getLogger("lockstep")
 
 RESTART_S: Final = 1.0
 LOG_ID_POLL_S: Final = 0.1
-#: How long a standby has led before it begins its tables: their start is work that decisions would wait for.
-TABLES_AFTER_S: Final = 5.0
+#: How long a standby has led before it starts Faust, for that is work that decisions would wait for.
+JOIN_AFTER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,8 @@ class Service:
         if address.scheme == "embedded":
             self.roles.disks["log"] = Path(address.place)
         self.recovered: Recovered | None = None
+        #: Feeds are Faust's, and there are tables: at once, but for a standby.
+        self._joined = asyncio.Event()
         self._tasks = _Tasks()
 
     def recover(self, progress: Progress | None = None) -> None:
@@ -138,6 +140,9 @@ class Service:
     async def run(self) -> None:
         """Runs all roles. Raises what the first failing one raised, after all have ended."""
         async with AsyncExitStack() as stack:
+            if not self.settings.standby:
+                self._joined.set()
+            self._tasks.start("join", self._join())
             decider = self._start_decider()
             self._start_sequencer()
             self._start_projector()
@@ -202,12 +207,10 @@ class Service:
             self._tasks.start("projector", self._project())
 
     async def _project(self) -> None:
-        """Keeps the tables; a standby's begin when it leads, for they are one group's."""
+        """Keeps the tables."""
         from streams.tables import TablesRole
 
-        if self.settings.standby:
-            await self.leadership.led()
-            await asyncio.sleep(TABLES_AFTER_S)
+        await self._joined.wait()
         assert self.recovered is not None
         decider = self.recovered.decider
         offset, frozen = decider.decisions_offset, freeze(decider.state)
@@ -219,6 +222,16 @@ class Service:
 
         await self._follow("projector", role, role.declare, mend)
 
+    async def _join(self) -> None:
+        """Makes a standby that leads a member of the groups, and has its tables begun."""
+        if not self._joined.is_set():
+            await self.leadership.led()
+            await asyncio.sleep(JOIN_AFTER_S)
+            self._joined.set()
+            for feed in list(self.roles.feeds.values()):
+                await feed.stop()  # `_follow` goes on with one of Faust's
+        await asyncio.Event().wait()
+
     async def _follow(
         self,
         name: str,
@@ -226,20 +239,22 @@ class Service:
         connect: Callable[[Feed], None] | None = None,
         ready: Callable[[Feed], None] | None = None,
     ) -> None:
-        """Feeds a role; a feed that died is replaced by one that begins where the role stands."""
+        """Feeds a role; a feed that died, or read alone, is replaced by one that begins where the role stands."""
 
         def on_ready() -> None:
             if ready is not None:
                 ready(feed)
 
         while True:
+            alone = not self._joined.is_set()
             feed = self._feed(name, role.next_offsets(), role.on_records, on_ready)
             self.roles.feeds[name] = feed
             if connect is not None:
                 connect(feed)
             try:
                 await feed.run()
-                return
+                if not alone:
+                    return
             except Unavailable as error:
                 event(logger, logging.WARNING, "feed_restarted", role=name, error=str(error))
                 await asyncio.sleep(RESTART_S)
@@ -252,8 +267,6 @@ class Service:
         on_ready: Callable[[], None],
     ) -> Feed:
         settings = self.settings
-        # A standby reads by itself: it has no part in the groups of the one that leads.
-        alone = settings.standby and name != "projector"
         return Feed(
             settings.log,
             name,
@@ -262,7 +275,8 @@ class Service:
             on_ready=on_ready,
             domain=settings.domain,
             domains=settings.domain + 1,
-            datadir=None if alone else settings.datadir / name,
+            # Without a directory it reads by itself and has no part in a group.
+            datadir=settings.datadir / name if self._joined.is_set() else None,
         )
 
     # --- the cluster ------------------------------------------------------------------------------------------------

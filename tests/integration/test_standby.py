@@ -28,7 +28,9 @@ def test_a_standby_begins_nothing_writes_nothing_and_takes_over(
     add_nodes: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """On an empty log it waits; beside a leader it is no member of a group; when the leader stops, it binds."""
+    """On an empty log it waits; beside a leader it is no member of a group; when the leader stops, it binds, then
+    joins the groups and keeps the tables.
+    """
     url = f"{kafka.url}?prefix={prefix}"
     create_topics(url)
     options = ("--kubeconfig", str(cluster.kubeconfig()), "--lease-namespace", namespace)
@@ -46,12 +48,14 @@ def test_a_standby_begins_nothing_writes_nothing_and_takes_over(
         wait_for("the standby to run", lambda: runs["standby"].said("running") == 1)
         add_nodes(manifests.node("standby-n", {"cpu": "4"}))
         _bind(api, namespace, "a")
-        assert {f"{prefix}{role}": 1 for role in ("decider", "projector", "sequencer", "sink")} == (
-            _members(kafka, prefix)
-        )
+        alone = {f"{prefix}{role}": 1 for role in ("decider", "projector", "sequencer", "sink")}
+        assert alone == _members(kafka, prefix)
         assert 0 == runs["leader"].stop()
         _bind(api, namespace, "b")
-        assert 1 == runs["standby"].said("leading")
+        assert (1, 0) == tuple(runs["standby"].said(name) for name in ("leading", "tables_ready"))
+        wait_for("its tables", lambda: runs["standby"].said("tables_ready") == 1)
+        wait_for("it to be the member", lambda: _members(kafka, prefix) == alone)
+        _bind(api, namespace, "c")
         assert 0 == runs["standby"].stop()
     finally:
         for run in runs.values():
