@@ -54,7 +54,6 @@ class Soak:
         self._began = time.monotonic()
         self.samples: list[Sample] = []
         self.faults: list[tuple[float, str]] = []
-        self._probes: dict[str, float] = {}
 
     @property
     def now_s(self) -> float:
@@ -117,22 +116,25 @@ class Soak:
 
     def _sample_until(self, ending: threading.Event) -> None:
         while not ending.wait(SAMPLE_S):
+            sample = self._sample()
+            self.samples.append(sample)
             with suppress(*AWAY):
-                self._probe()
-            self.samples.append(self._sample())
+                self._probe(sample)
 
-    def _probe(self) -> None:
-        """One probe a sample; how long it took stands in the sample it was created before."""
+    def _probe(self, sample: Sample) -> None:
+        """A pod whose way to its bind is measured; a sample without a figure had none that could be created."""
         name, created_s = self._pair.probe(), self.now_s
-        at = len(self.samples)
 
         def follow() -> None:
-            with suppress(*AWAY):
+            try:
                 self._pair.bound(name)
-            self.samples[at]["bind_s"] = round(self.now_s - created_s, 3)
+            except AWAY:
+                time.sleep(0.2)
+                follow()
+            else:
+                sample["bind_s"] = round(self.now_s - created_s, 3)
 
         threading.Thread(target=follow, daemon=True).start()
-        time.sleep(0.2)
 
     def _sample(self) -> Sample:
         scrapes = [self._scrape(name) for name in ("a", "b")]
