@@ -3,6 +3,7 @@
 Also the reading of labels and annotations that name a gang or a quota. Pure functions of bytes, cached by them.
 """
 
+import re
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -36,6 +37,8 @@ _GROUP_LABELS: Final = ("pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io
 _LIGHT_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 _LIGHT_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 _GANG: Final = "gang.scheduling.koordinator.sh/"
+_DURATION_PART: Final = re.compile("([0-9]+)([hmsu]+)")
+_UNITS_US: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
 
 
@@ -231,18 +234,13 @@ def gang_groups(annotations: dict[str, str]) -> tuple[str, ...]:
 
 def gang_wait_us(annotations: dict[str, str]) -> int:
     """The gang's own wait time in microseconds; 0: not given (whole Go units from hours to microseconds)."""
-    text, total = annotations.get(_GANG + "waiting-time", ""), 0
-    while text:
-        digits = text[: len(text) - len(text.lstrip("0123456789"))]
-        rest = text[len(digits) :]
-        unit = rest[: len(rest) - len(rest.lstrip("hmsu"))]
-        factor = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}.get(
-            unit
-        )
-        if not digits or len(digits) > DIGITS_MAX or factor is None:
+    text, total, at = annotations.get(_GANG + "waiting-time", ""), 0, 0
+    while part := _DURATION_PART.match(text, at):
+        factor = _UNITS_US.get(part[2])
+        if len(part[1]) > DIGITS_MAX or factor is None:
             return 0
-        total, text = total + int(digits) * factor, rest[len(unit) :]
-    return min(total, ANNOTATED_MAX)
+        total, at = total + int(part[1]) * factor, part.end()
+    return min(total, ANNOTATED_MAX) if at == len(text) else 0
 
 
 def _natural(text: str) -> int:

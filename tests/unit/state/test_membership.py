@@ -1,6 +1,7 @@
 """What labels and annotations of a pod say of its gang: numbers and times, read with bounds."""
 
 import json
+import time
 
 import pytest
 
@@ -28,6 +29,14 @@ GANG = "gang.scheduling.koordinator.sh/"
 def test_a_wait_time_is_microseconds_within_bounds(text: str, expected: int) -> None:
     """Whole Go units; what is none counts as not given, what is too long as the longest."""
     assert expected == gang_wait_us({f"{GANG}waiting-time": text})
+
+
+@pytest.mark.parametrize("text", ["1h" * 100_000, "1" * 200_000, "h" * 200_000])
+def test_a_long_wait_time_is_read_in_time(text: str) -> None:
+    """Whoever may make a pod may not hold up the decider: the time grows with the length, not with its square."""
+    began = time.process_time()
+    gang_wait_us({f"{GANG}waiting-time": text})
+    assert time.process_time() - began < 2.0
 
 
 @pytest.mark.parametrize(
