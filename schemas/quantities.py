@@ -12,6 +12,8 @@ from schemas.errors import InvalidMessage
 
 #: The largest amount there is; Kubernetes too answers with it for anything larger.
 QUANTITY_MAX: Final = 2**63 - 1
+#: Capacities and requests are cut to this; sums over a thousand of them stay within 64 bits.
+AMOUNT_MAX: Final = 2**53
 
 _QUANTITY: Final = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?"

@@ -14,10 +14,8 @@ from schemas.envelope import INTAKE_BYTES_MAX
 from schemas.errors import InvalidMessage
 from schemas.labels import canonical_resource
 from schemas.observations import Observed
-from schemas.quantities import resource_amount
+from schemas.quantities import AMOUNT_MAX, resource_amount
 
-#: Capacities and requests are cut to this; sums over a thousand of them stay within 64 bits.
-AMOUNT_MAX: Final = 2**53
 #: An observation may take at most half of an intake message.
 OBSERVATION_BYTES_MAX: Final = INTAKE_BYTES_MAX // 2
 

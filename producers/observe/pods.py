@@ -4,15 +4,12 @@ Must not judge whether the pod fits anywhere: a request that can never be met is
 (`spec.invalid`), and fields that no rule decides yet are listed (`spec.unsupported`).
 """
 
-import json
 from typing import Any, Final
 
 from producers.observe.fields import (
-    capacity,
     created_us,
     mapping,
     micros,
-    natural,
     observing,
     sequence,
     strings,
@@ -22,10 +19,9 @@ from producers.observe.fields import (
     whole,
 )
 from producers.observe.requests import effective_requests, is_sidecar
-from schemas.errors import InvalidMessage
+from schemas.allocations import read_allocations, read_command_id
 from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED, kept_annotations
 from schemas.observations import (
-    Allocation,
     NodeSelectorTerm,
     PodObserved,
     PodSpec,
@@ -75,30 +71,11 @@ def observe_pod(raw: dict[str, Any], epoch: str | None = None) -> PodObserved:
             for gate in sequence(spec.get("schedulingGates"), "spec.schedulingGates")
         ),
         deleted_us=micros(metadata.get("deletionTimestamp"), "metadata.deletionTimestamp"),
-        allocations=allocations(annotations.get(DEVICE_ALLOCATED)),
-        command_id=annotations.get(COMMAND_ID),
+        allocations=read_allocations(annotations.get(DEVICE_ALLOCATED)),
+        command_id=read_command_id(annotations.get(COMMAND_ID)),
         owner=_owner(metadata),
         epoch=epoch,
     )
-
-
-def allocations(annotation: str | None) -> tuple[Allocation, ...]:
-    """What the device-allocated annotation says, by type and minor; a malformed one: nothing."""
-    if not annotation:
-        return ()
-    try:
-        found = [
-            Allocation(
-                type=text(kind, "type"),
-                minor=natural(entry.get("minor"), "minor"),
-                resources=capacity(entry.get("resources"), "resources"),
-            )
-            for kind, entries in mapping(json.loads(annotation), "annotation").items()
-            for entry in sequence(entries, kind)
-        ]
-    except (InvalidMessage, ValueError, RecursionError):
-        return ()
-    return tuple(sorted(found, key=lambda item: (item.type, item.minor)))
 
 
 def _spec(spec: dict[str, Any], status: dict[str, Any]) -> PodSpec:

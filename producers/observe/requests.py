@@ -8,7 +8,8 @@ not place or judge: `pods` calls it.
 
 from typing import Any
 
-from producers.observe.fields import AMOUNT_MAX, amounts, mapping, sequence, text
+from producers.observe.fields import amounts, mapping, sequence, text
+from schemas.quantities import AMOUNT_MAX
 
 Amounts = dict[str, int]
 

@@ -4,15 +4,13 @@ a lost answer.
 Pure and forgiving: a pod with a device annotation that cannot be read is found without devices.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from schemas.errors import InvalidMessage
-from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED, canonical_resource
-from schemas.observations import Allocation, FoundPod
-from schemas.quantities import resource_amount
+from schemas.allocations import read_allocations, read_command_id
+from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED
+from schemas.observations import FoundPod
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -29,29 +27,10 @@ def found_pod(pod: Mapping[str, Any]) -> FoundPod:
         node=(pod.get("spec") or {}).get("nodeName") or None,
         phase=(pod.get("status") or {}).get("phase") or "Pending",
         deleted_us=None if deleted is None else _microseconds(deleted),
-        allocations=_allocations(annotations.get(DEVICE_ALLOCATED)),
-        command_id=annotations.get(COMMAND_ID),
+        allocations=read_allocations(annotations.get(DEVICE_ALLOCATED)),
+        command_id=read_command_id(annotations.get(COMMAND_ID)),
     )
 
 
 def _microseconds(text: str) -> int:
     return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
-
-
-def _allocations(text: str | None) -> tuple[Allocation, ...]:
-    if not text:
-        return ()
-    try:
-        return tuple(sorted(_read(json.loads(text)), key=lambda item: (item.type, item.minor)))
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidMessage):
-        return ()
-
-
-def _read(by_type: dict[str, Any]) -> Iterator[Allocation]:
-    for kind, entries in by_type.items():
-        for entry in entries:
-            resources = {
-                canonical_resource(name): resource_amount(name, quantity)
-                for name, quantity in (entry.get("resources") or {}).items()
-            }
-            yield Allocation(type=kind, minor=entry["minor"], resources=resources)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from producers.observe.fields import AMOUNT_MAX
 from producers.observe.requests import effective_requests
+from schemas.quantities import AMOUNT_MAX
 
 MI = 1024 * 1024
 
