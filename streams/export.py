@@ -50,8 +50,11 @@ from streams.log import Entry as LogEntry
 from streams.log import LogReader, LogWriter
 
 FORMAT: Final = "lockstep-export/1"
+_TAGS: Final = (b"header", b"manifest", b"chunk", b"anchor", b"record", b"decision", b"end")
 _PROGRESS_EVERY: Final = 256
 _APPEND_AT_ONCE: Final = 64
+#: A sequence has 63 bits.
+_DIGITS_MAX: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ class ExportHistory:
         for line in lines:
             if line.tag == b"anchor":
                 break
-            chunks.append(base64.b64decode(line.payload))
+            chunks.append(_chunk(line.payload))
         state_bytes = join_chunks(manifest, chunks)
         if state_bytes is None:
             raise HistoryDamaged(str(self._path), manifest.sequence, "the checkpoint is not whole")
@@ -340,14 +343,14 @@ class _LineReader:
         expected = 1 if sequence is None else sequence
         raw = self._read(expected)
         parts = raw[:-1].split(b" ", 3)
-        whole = len(parts) == 4 and raw.endswith(b"\n") and parts[1].isdigit()
+        whole = len(parts) == 4 and raw.endswith(b"\n") and _is_sequence(parts[1])
         if not whole or parts[2] != _check(parts[0], int(parts[1]), parts[3]):
             missing = (
                 "the file ends here" if not raw else f"the {tag.decode()} line is not as written"
             )
             raise self._damage(expected, missing)
         if parts[0] != tag or (sequence is not None and int(parts[1]) != sequence):
-            found = f"{parts[0].decode(errors='replace')} {int(parts[1])}"
+            found = f"{parts[0].decode() if parts[0] in _TAGS else 'a line'} {int(parts[1])}"
             raise self._damage(
                 expected, f"{tag.decode()} {expected} is missing, {found} stands there"
             )
@@ -364,6 +367,18 @@ class _LineReader:
         return HistoryDamaged(str(self._path), sequence, detail)
 
 
+def _is_sequence(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= _DIGITS_MAX
+
+
+def _chunk(payload: bytes) -> bytes | None:
+    """A piece of the checkpoint; None for one that is none."""
+    try:
+        return base64.b64decode(payload, validate=True)
+    except ValueError:
+        return None
+
+
 def _parse_header(path: Path, payload: bytes) -> ExportHeader:
     """The header of the file. Raises `LockstepError` for another format or version."""
     try:
@@ -371,7 +386,10 @@ def _parse_header(path: Path, payload: bytes) -> ExportHeader:
         header = ExportHeader(
             plain["log"], plain["from"], plain["until"], plain["decided"], plain["digest"]
         )
-    except (ValueError, TypeError, KeyError) as error:
+        span = (0, header.first - 1, header.decided, header.until)
+        if {type(each) for each in span} != {int} or list(span) != sorted(span):
+            raise ValueError(span)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LockstepError(f"{path}: not an export of Lockstep: no header line") from error
     if plain.get("format") != FORMAT:
         raise LockstepError(f"{path}: format {plain.get('format')!r}, this build reads {FORMAT}")

@@ -29,7 +29,7 @@ def to_record(data: bytes) -> Record:
         for seen in body.observations:
             if type(seen) is PodSeen:
                 check_pod(seen)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidMessage("NotARecord", str(error)) from error
     return Record(
         sequence=body.sequence,
@@ -45,7 +45,7 @@ def to_decision(data: bytes) -> Decision:
     """A decision from its published bytes. Raises `InvalidMessage` if they are none."""
     try:
         whole = whole_decoder.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidMessage("NotADecision", str(error)) from error
     return Decision(
         sequence=whole.sequence,
@@ -73,5 +73,5 @@ def to_state(data: bytes | None) -> State:
         return State()
     try:
         return decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidMessage("NotAState", str(error)) from error
