@@ -386,8 +386,10 @@ def _parse_header(path: Path, payload: bytes) -> ExportHeader:
         header = ExportHeader(
             plain["log"], plain["from"], plain["until"], plain["decided"], plain["digest"]
         )
-        span = (0, header.first - 1, header.decided, header.until)
-        if {type(each) for each in span} != {int} or list(span) != sorted(span):
+        first, decided, until = span = (header.first, header.decided, header.until)
+        if {*map(type, span)} != {int} or not (
+            0 < first <= until and first - 1 <= decided <= until
+        ):
             raise ValueError(span)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LockstepError(f"{path}: not an export of Lockstep: no header line") from error

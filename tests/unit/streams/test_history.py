@@ -1,5 +1,6 @@
 """Checkpoints, recovery from them, exports and imports, and what verification finds."""
 
+import hashlib
 import json
 import random
 from pathlib import Path
@@ -350,6 +351,49 @@ def test_what_is_no_export_is_said_to_be_none(content: bytes, tmp_path: Path) ->
     path.write_bytes(content)
     with pytest.raises(LockstepError, match="piece"):
         ExportHistory(path)
+
+
+def sealed(tag: bytes, sequence: bytes, payload: bytes) -> bytes:
+    """A line whose check fits, whatever it says."""
+    check = hashlib.sha256(b"%b %b %b" % (tag, sequence, payload)).hexdigest()[:16].encode()
+    return b"%b %b %b %b\n" % (tag, sequence, check, payload)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        b'"from":"1","until":2,"decided":2',
+        b'"from":1,"until":2.0,"decided":2',
+        b'"from":1,"until":true,"decided":1',
+        b'"from":0,"until":2,"decided":2',
+        b'"from":3,"until":2,"decided":2',
+        b'"from":1,"until":2,"decided":3',
+        b'"from":1,"until":2,"decided":' + b"[" * 100_000,
+    ],
+)
+def test_a_header_that_spans_nothing_is_none(span: bytes, tmp_path: Path) -> None:
+    """Even when it was sealed: sequences are whole numbers, and stand in order."""
+    path = tmp_path / "piece"
+    payload = b'{"format":"lockstep-export/1","log":"id","digest":"",%b}' % span
+    path.write_bytes(sealed(b"header", b"1", payload))
+    with pytest.raises(LockstepError, match="no header line"):
+        ExportHistory(path)
+
+
+@pytest.mark.parametrize(
+    ("tag", "number"), [(b"record", b"9" * 5_000), (b"rec\x1cord\x85", b"1"), (b"x" * 999, b"1")]
+)
+def test_a_line_in_a_wrong_place_is_one_short_line(
+    tag: bytes, number: bytes, tmp_path: Path
+) -> None:
+    """The message quotes nothing of the file that could break it."""
+    path = tmp_path / "piece"
+    header = b'{"format":"lockstep-export/1","log":"id","digest":"","from":1,"until":1,"decided":1}'
+    path.write_bytes(sealed(b"header", b"1", header) + sealed(tag, number, b"{}"))
+    with pytest.raises(HistoryDamaged) as damage:
+        ExportHistory(path).check()
+    message = str(damage.value).removeprefix(str(path))
+    assert (1, True) == (len(message.splitlines()), len(message) < 100)
 
 
 def test_start_of_an_empty_log_is_the_genesis() -> None:
