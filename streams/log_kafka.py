@@ -196,7 +196,9 @@ class KafkaReader:
                     "auto.offset.reset": "error",  # never jump: the caller judges a lost position
                     "isolation.level": "read_uncommitted",
                     "fetch.message.max.bytes": _FETCH_BYTES,
-                    "fetch.wait.max.ms": 100,
+                    # A fetch that waits also holds up the first one of the next topic: a sweep of the
+                    # nine intake topics with news took 1.0 s at 100 ms, and takes 0.13 s at 10 ms.
+                    "fetch.wait.max.ms": 10,
                     "fetch.error.backoff.ms": 50,
                     "queued.min.messages": 100_000,
                     "queued.max.messages.kbytes": 65_536,
