@@ -199,12 +199,23 @@ def test_who_does_not_get_in_is_told_why(
     scram_broker: LocalBroker, keys: Path, enter: Enter, wrong: str
 ) -> None:
     """Commands say the cause in one line, with exit code 2; a writer raises it. No password is in it."""
-    changes, cause = WRONG[wrong]
+    refuses(scram_broker.address.url, keys, enter, *WRONG[wrong])
+
+
+def test_a_broker_of_another_name_is_refused(
+    scram_broker: LocalBroker, keys: Path, enter: Enter
+) -> None:
+    """The same address, written so that the certificate does not name it."""
+    url = scram_broker.address.url.replace("127.0.0.1", "127.1")
+    refuses(url, keys, enter, {}, "certificate verify failed")
+
+
+def refuses(url: str, keys: Path, enter: Enter, changes: dict[str, str], cause: str) -> None:
+    """Two commands and a writer with these changes to good settings; each must name the cause."""
     given = scram(keys) | changes | {"TIMEOUT_S": 2}
     if "SSL_CA" in changes:
         given["SSL_CA"] = keys / changes["SSL_CA"]
     enter(**given)
-    url = scram_broker.address.url
     commands = [
         subprocess.Popen(
             [*COMMAND, *command, "--log", url],
