@@ -175,6 +175,7 @@ def test_password_and_tls(
     assert [] == places_of(PASSWORD, places)
 
 
+@pytest.mark.acceptance
 def test_client_certificate(
     certificate_broker: LocalBroker, keys: Path, enter: Enter, tmp_path: Path, prefix: str
 ) -> None:
