@@ -10,6 +10,8 @@ REQUEST_MAX: Final = 1 << 50
 DIGITS_MAX: Final = 19
 #: A count or a time that a pod's annotations give is taken up to this (as microseconds: 285 years).
 ANNOTATED_MAX: Final = 1 << 53
+#: So many nodes there may be at once; far above what Kubernetes takes. A snapshot that numbers more is damaged.
+NODES_MAX: Final = 1 << 18
 #: Nodes in one block of a class's score vector: a pick reads one maximum a block, then one block.
 SCORE_BLOCK: Final = 128
 #: Above this many touched nodes a class's scores are brought up to date by array, below one by one.

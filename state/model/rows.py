@@ -5,12 +5,13 @@ A row holds what must survive a restart; whatever can be worked out from rows (s
 (`gc=False`): a restart with 50,000 pods takes half the time.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from state.model.diagnoses import Diagnosis
+from state.model.limits import NODES_MAX
 from state.model.seen import EMPTY, Device, DeviceHeld, TaintSeen
 
 
@@ -45,7 +46,7 @@ class Node(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     allocatable: dict[str, int] = {}
     labels: dict[str, str] = {}
     name: str
-    ord: int
+    ord: Annotated[int, Meta(ge=0, lt=NODES_MAX)]
     rv: int
     taints: tuple[TaintSeen, ...] = ()
     uid: str

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import InvalidMessage
+from state.snapshot import encode
 from streams.translate import to_decision, to_record, to_state
 from tests.builders import Core, node, pod
 
@@ -50,3 +51,15 @@ def test_bytes_that_are_none_are_refused(read: Callable[[bytes], Any], data: byt
     """Empty, cut, foreign, deep."""
     with pytest.raises(InvalidMessage):
         read(data)
+
+
+@pytest.mark.parametrize("ordinal", [b"-1", b"262144", b"9223372036854775807"])
+def test_a_node_beyond_the_columns_is_damage(ordinal: bytes) -> None:
+    """A snapshot with such a number would ask for all memory there is."""
+    core = Core()
+    core.see(node("n1"), topic="nodes")
+    data = encode(core.state)
+    assert b'"ord":0' in data
+    to_state(data)
+    with pytest.raises(InvalidMessage, match="NotAState"):
+        to_state(data.replace(b'"ord":0', b'"ord":' + ordinal))
