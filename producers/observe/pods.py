@@ -31,17 +31,21 @@ from schemas.observations import (
 
 #: What the API server fills in when a pod names no scheduler.
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+#: What is left of texts of a pod that is too large; a name of Kubernetes is no longer.
+NAME_CHARS_MAX: Final = 253
+INVALID_CHARS_MAX: Final = 500
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _minimal(seen: PodObserved, why: str) -> PodObserved:
     """Capacity only: the pod still counts where it is, and is never placed."""
+    judged = seen.spec.invalid and seen.spec.invalid[:INVALID_CHARS_MAX]
     spec = PodSpec(
-        scheduler_name=seen.spec.scheduler_name,
+        scheduler_name=seen.spec.scheduler_name[:NAME_CHARS_MAX],
         priority=seen.spec.priority,
         preemption_policy=seen.spec.preemption_policy,
         requests=seen.spec.requests,
-        invalid=seen.spec.invalid if seen.node else f"the pod is too large: {why}",
+        invalid=judged if seen.node else f"the pod is too large: {why}",
     )
     return seen.model_copy(
         update={"labels": {}, "annotations": {}, "gates": (), "spec": spec, "owner": None}

@@ -7,6 +7,7 @@ import pytest
 from producers.observe import observe_node, observe_pod
 from producers.observe.fields import OBSERVATION_BYTES_MAX
 from schemas.errors import InvalidMessage
+from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED
 from tests.unit.producers.raw_objects import RAW, pod
 
 
@@ -29,6 +30,19 @@ def test_a_bound_pod_that_is_too_large_is_valid_where_it_is() -> None:
         observed.spec.invalid,
         observed.spec.requests,
     )
+
+
+def test_no_text_makes_a_bound_pod_too_large_to_count() -> None:
+    """Names without a bound of their own, and what others wrote on it: the pod counts where it is."""
+    texts = {DEVICE_ALLOCATED: "x" * OBSERVATION_BYTES_MAX, COMMAND_ID: "1" * OBSERVATION_BYTES_MAX}
+    spec = {"nodeName": "n1", "schedulerName": "x" * OBSERVATION_BYTES_MAX}
+    observed = observe_pod(pod(spec, annotations=texts))
+    assert ("n1", {"cpu": 1000}, "x" * 253) == (
+        observed.node,
+        observed.spec.requests,
+        observed.spec.scheduler_name,
+    )
+    assert ((), None) == (observed.allocations, observed.command_id)
 
 
 def test_a_node_that_is_too_large_takes_no_pods() -> None:
