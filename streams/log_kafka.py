@@ -186,11 +186,15 @@ class KafkaReader:
         self._known: set[str] = set()  # topics that have answered
         self._high = 0  # end of the assigned topic when last asked
         self._doubts = _Doubts()
-        with translated(address, "client settings"):
-            self._consumer = Consumer(
-                client_config(address, settings)
+        self._lost = False  # the last question had no answer
+        self._consumer = self._open()
+
+    def _open(self) -> Consumer:
+        with translated(self._address, "client settings"):
+            return Consumer(
+                client_config(self._address, self._settings)
                 | {
-                    "group.id": f"{address.prefix}reader",  # demanded by the client, never used
+                    "group.id": f"{self._address.prefix}reader",  # demanded by the client, never used
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": "error",  # never jump: the caller judges a lost position
@@ -205,11 +209,22 @@ class KafkaReader:
                 }
             )
 
+    def _renew(self) -> None:
+        """A client that had no answer is replaced: some never find their broker again (seen after SIGSTOP)."""
+        self._consumer.close()
+        self._consumer, self._assigned, self._lost = self._open(), None, False
+
     def _watermarks(self, topic: str) -> tuple[int, int]:
         name = self._name(topic)
         started = time.monotonic()
         known = topic in self._known
-        with self._lock, translated(self._address, name, self._consumer, known=known):
+        with self._lock:
+            if self._lost:
+                self._renew()
+            return self._ask(topic, name, started, known)
+
+    def _ask(self, topic: str, name: str, started: float, known: bool) -> tuple[int, int]:
+        with translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
@@ -225,6 +240,7 @@ class KafkaReader:
                         time.sleep(_RETRY_S)
                         continue
                     self._unassign()  # what is fetched would go astray in the poll for the reason
+                    self._lost = True
                     timeout_s = self._settings.timeout_s
                     missing = known and code in _MISSING
                     if missing and self._doubts.gone(self._consumer, name, timeout_s):

@@ -126,8 +126,8 @@ class SequencerRole:
         failures = 0
         while True:
             self._wake.clear()
-            self._follow_leadership()
             try:
+                await self._follow_leadership()
                 await self._append()
                 failures = 0
             except Unavailable as error:
@@ -139,10 +139,12 @@ class SequencerRole:
                 async with asyncio.timeout(self._wait_s()):
                     await self._wake.wait()
 
-    def _follow_leadership(self) -> None:
+    async def _follow_leadership(self) -> None:
         if not self._leadership.active and self.sequencer.sequence > 0:
             self._time = None
         elif self._time is None:
+            # In a thread: a broker that does not answer must not keep the Lease from being renewed.
+            starts = await asyncio.to_thread(self._intake_starts)
             sequencer = self.sequencer
             self._time = Timekeeper(
                 sequencer.timestamp_us, time.time_ns() // 1_000, _monotonic_us()
@@ -155,9 +157,12 @@ class SequencerRole:
                     sequence=sequencer.sequence,
                     detail=self._time.alarm,
                 )
-            for topic in INTAKE:
-                sequencer.lost(topic, self._reader.start_offset(topic))
+            for topic, start in starts.items():
+                sequencer.lost(topic, start)
                 self.reposition(topic, sequencer.wanted(topic))
+
+    def _intake_starts(self) -> dict[str, int]:
+        return {topic: self._reader.start_offset(topic) for topic in INTAKE}
 
     def clock_offset_us(self, wall_us: int) -> int | None:
         """The time that would be stamped now, less `wall_us`; None while standing by."""
