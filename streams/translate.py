@@ -73,5 +73,6 @@ def to_state(data: bytes | None) -> State:
         return State()
     try:
         return decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+        # Rows that are well-formed may still not hold together; State says so in its own ways.
         raise InvalidMessage("NotAState", str(error)) from error

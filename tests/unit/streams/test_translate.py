@@ -63,3 +63,13 @@ def test_a_node_beyond_the_columns_is_damage(ordinal: bytes) -> None:
     to_state(data)
     with pytest.raises(InvalidMessage, match="NotAState"):
         to_state(data.replace(b'"ord":0', b'"ord":' + ordinal))
+
+
+def test_a_snapshot_whose_rows_do_not_hold_together_is_damage() -> None:
+    """Well-formed, and yet more than a column can hold."""
+    core = Core()
+    core.see(node("n1"), topic="nodes")
+    data = encode(core.state)
+    assert b'"cpu":' in data
+    with pytest.raises(InvalidMessage, match="NotAState"):
+        to_state(data.replace(b'"cpu":', b'"cpu":9' + b"0" * 30))
