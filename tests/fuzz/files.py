@@ -1,7 +1,9 @@
 """Files that people hand to a command: manifests of `simulate`, exports of a log. See `tests.fuzz.targets`."""
 
+import atexit
 import hashlib
 import json
+import shutil
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -26,8 +28,10 @@ _NUMBERS: Final = count()
 
 @cache
 def folder() -> Path:
-    """Where the files of this process are; on the disk of temporary files, a few kilobytes."""
-    return Path(mkdtemp(prefix="lockstep-fuzz-"))
+    """Where the files of this process are, a few kilobytes; gone when it ends."""
+    made = Path(mkdtemp(prefix="lockstep-fuzz-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
 
 
 def refused(error: LockstepError, start: str) -> bool:
