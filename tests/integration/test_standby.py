@@ -49,6 +49,8 @@ def test_a_standby_begins_nothing_writes_nothing_and_takes_over(
         add_nodes(manifests.node("standby-n", {"cpu": "4"}))
         _bind(api, namespace, "a")
         alone = {f"{prefix}{role}": 1 for role in ("decider", "projector", "sequencer", "sink")}
+        wait_for("the leader to be the only member", lambda: alone == _members(kafka, prefix))
+        time.sleep(2)
         assert alone == _members(kafka, prefix)
         assert 0 == runs["leader"].stop()
         _bind(api, namespace, "b")
@@ -84,6 +86,8 @@ def _members(kafka: KafkaAddress, prefix: str) -> dict[str, int]:
         for each in admin.list_consumer_groups().result(30).valid
         if each.group_id.startswith(prefix)
     ]
+    if not groups:
+        return {}
     described = admin.describe_consumer_groups(groups)
     return {name: len(each.result(30).members) for name, each in described.items()}
 

@@ -57,7 +57,7 @@ class Pair:
 
     async def move(self, *, publish: bool = True) -> None:
         """Intake to journal, journal to decisions, and back to both."""
-        self.sequencer._follow_leadership()
+        await self.sequencer._follow_leadership()
         for topic, offset in self.sequencer.next_offsets().items():
             found = self.log.reader.read(topic, offset, 1_000)
             if found:
