@@ -9,7 +9,6 @@ from lockstep.main import COMMANDS
 from tests.architecture.sources import PACKAGES, ROOT, Finding, project_files, report
 
 _FOLDERS = "|".join([*PACKAGES, "tests", "docs", "deploy", "bench", "examples"])
-# Named before they are there: figures are measured last.
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 _FILE = re.compile(rf"`((?:{_FOLDERS})/[\w./-]*)`")
 _MODULE = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.[a-z_]+)+)(?:`|\.[A-Z])")
