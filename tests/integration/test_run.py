@@ -276,7 +276,7 @@ def test_an_eviction_asked_for_is_held_back_by_a_budget_and_told_in_the_story(
     assert ["Applied", "Applied"] == outcomes
 
 
-@pytest.mark.parametrize("nodes", [10, pytest.param(250, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("nodes", [10, pytest.param(264, marks=pytest.mark.acceptance)])
 def test_a_cluster_that_is_almost_full_is_never_over_committed(
     admin: Api, home: str, start: Start, tmp_path: Path, nodes: int
 ) -> None:
