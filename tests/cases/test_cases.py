@@ -2,6 +2,8 @@
 
 Every case is played twice, the second time with a wiped restart at its end. `later.yaml` lists the
 cases whose features have not landed; each of them must fail, so that none is forgotten there.
+
+What a play cannot say, such as two deciders at once, is in `test_hNN_*.py`, named for its case.
 """
 
 import re

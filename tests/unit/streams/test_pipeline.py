@@ -1,5 +1,6 @@
 """Sequencers and deciders on one log: lost races, repeated appends, restarts; one history comes
-out.
+out. Cases of real reports of
+this kind are in `tests/cases/test_h02_take_over.py` and `test_h27_refused_append.py`.
 """
 
 import json
@@ -102,58 +103,6 @@ def test_two_sequencers_and_two_deciders_write_one_history(log: Log, seed: int) 
     assert (None, deciders[0].decider.state.digest) == (found.difference, found.digest)
     assert (found.records, found.records, 0) == (found.last, found.compared, found.undecided)
     assert 0 < found.stale
-
-
-def test_killed_between_append_and_decision_decides_the_same_bytes(log: Log) -> None:
-    """Armada#4918: the restarted decider publishes what the dead one would have, and each command
-    has one id.
-    """
-    log.sync_all()
-    log.publish("nodes", node("n1"))
-    sequencer, dead = SequencerRole(log), DeciderRole(log)
-    settle(log, sequencer, dead, 1_000)
-    log.publish("pods", pod("a"))
-    sequencer.take_intake()
-    assert sequencer.append(2_000)
-    dead.read()
-    (unpublished,) = dead.decider.unpublished()
-    restarted = DeciderRole.recovered(log)
-    assert [unpublished] == restarted.decider.unpublished()
-    restarted.publish()
-    dead.publish()
-    settle(log, sequencer, restarted, 3_000)
-    found = verify(log.history())
-    assert (None, 0) == (found.difference, found.undecided)
-    binds = Counter(
-        command["id"]
-        for data in {*log.values(DECISIONS)}
-        for command in json.loads(data)["commands"]
-        if command["kind"] == "BindPod"
-    )
-    assert [1] == list(binds.values())
-
-
-def test_a_record_of_the_old_sequencer_after_the_take_over_is_skipped_by_all(log: Log) -> None:
-    """Kubernetes#137308: the old leader binds a in its last second; b waits; what the old one
-    appends later is stale.
-    """
-    log.sync_all()
-    log.publish("nodes", node("n1"))
-    old, first = SequencerRole(log), DeciderRole(log)
-    settle(log, old, first, 1_000)
-    log.publish("pods", pod("a", cpu=3_000))
-    settle(log, old, first, 2_000)
-    new, second = SequencerRole.recovered(log), DeciderRole.recovered(log)
-    log.publish("pods", pod("b", cpu=3_000))
-    settle(log, new, second, 3_000)
-    old.take_intake()
-    assert old.append(2_500)
-    settle(log, new, second, 4_000)
-    first.read()
-    rows = {name: row.assumed for name, row in second.decider.state.pods.items()}
-    assert {"uid-a": "n1", "uid-b": ""} == rows
-    assert first.decider.state.digest == second.decider.state.digest
-    assert 1 == verify(log.history()).stale
 
 
 def test_a_decider_whose_bytes_differ_stops_and_names_the_sequence(log: Log) -> None:
