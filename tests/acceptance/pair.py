@@ -120,6 +120,10 @@ class Pair:
             every=0.02,
         )
 
+    def forget(self, name: str) -> None:
+        """Deletes a probe."""
+        self.admin.delete(f"/api/v1/namespaces/{SPACE}/pods/{name}", grace_seconds=0)
+
     def decisions(self) -> int:
         """The end of the topic of decisions."""
         assert self._reader is not None
