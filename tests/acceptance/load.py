@@ -1,4 +1,4 @@
-"""Pods that arrive, finish and fail on a real API server: as many as go through, or at a given rate. Called by the soak.
+"""Pods that arrive, finish and fail on a real API server, as many as go through or at a rate. Called by the soak.
 
 `Load` runs in a thread of its own. An API server that is away is tried again: what could not be created arrives late.
 """

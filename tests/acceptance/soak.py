@@ -57,8 +57,8 @@ itself, for each pod is created, bound, read, ended and deleted through the same
 first fault, {CAPACITY_S:g} s long, with a backlog that never runs dry; the first quarter does not count.
 
 Memory is the resident set. Compared are medians: of the first {ROUND_S:g} s after a warm-up of {WARM_UP_S:g} s, and of
-the last {ROUND_S:g} s, each with every fault once; a shorter run takes a quarter for warm-up and halves the rest. `a` is
-frozen but never restarted. `b` is killed or stopped twice a round and starts again from the log, so its figure says
+the last {ROUND_S:g} s, each with every fault once; a shorter run takes a quarter for warm-up and halves the rest. `a`
+is frozen but never restarted. `b` is killed or stopped twice a round and starts again from the log, so its figure says
 whether a longer log costs it more.
 """
 
