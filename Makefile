@@ -73,9 +73,14 @@ integration: $(READY) services ## against a real broker and a real control plane
 test: check services ## everything but the long runs; one summary at the end
 	@$(PYTEST) tests $(PARALLEL) -m "not acceptance" --ignore=tests/architecture
 
-acceptance: $(READY) services ## the long runs; the last output is kept under docs/acceptance/
+FAILOVER_RUNS ?= 10
+acceptance: $(READY) services ## the long runs, in one; the output is kept as docs/acceptance/last.txt
 	@mkdir -p docs/acceptance
-	$(PYTEST) tests -m acceptance | tee docs/acceptance/last.txt
+	# Kept are what each test prints, its seconds, and what failed; not where this machine keeps its files.
+	{ echo "Commit $$(git rev-parse --short HEAD), $$(date -u +%F), $$(nproc) cores, FAILOVER_RUNS=$(FAILOVER_RUNS)"
+	  FAILOVER_RUNS=$(FAILOVER_RUNS) $(PYTEST) tests -m acceptance --no-header -rP --show-capture=stdout \
+	    --durations=0 --durations-min=1
+	} | sed -u -e "s|$(CURDIR)/||g" -e "s|$$HOME/|~/|g" -e "s|$${TMPDIR:-/tmp}/|TMP/|g" | tee docs/acceptance/last.txt
 
 soak: $(READY) services ## half an hour under load with a fault a minute (SOAK_MINUTES, SOAK_RATE); plot under docs/soak/
 	@$(BIN)/python -m tests.acceptance.soak

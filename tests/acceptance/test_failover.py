@@ -116,8 +116,8 @@ def test_a_killed_leader_costs_less_than_15_seconds(pair: Pair) -> None:
 
 
 def test_a_clean_stop_costs_less_than_2_seconds(pair: Pair) -> None:
-    """SIGTERM: the Lease is given back, the other one leads before the first has ended. The median counts: both
-    processes, the broker and the API server share this machine's cores.
+    """SIGTERM: the Lease is given back, the other one leads before the first has ended. Each run counts, the decision
+    and the bind.
     """
 
     def once() -> Cost:
@@ -130,7 +130,7 @@ def test_a_clean_stop_costs_less_than_2_seconds(pair: Pair) -> None:
         return cost
 
     costs = _repeat(pair, "SIGTERM of the leader", once)
-    assert statistics.median(decision for decision, _ in costs) < 2
+    assert max(bind for _, bind in costs) < 2
 
 
 def test_a_frozen_leader_that_wakes_up_changes_nothing(pair: Pair) -> None:

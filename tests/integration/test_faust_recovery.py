@@ -99,6 +99,7 @@ def test_fold_is_exact_after_kills(url: str, tmp_path: Path, kills: int) -> None
     kill_often(url, tmp_path / "data", kills)
     run_role(url, tmp_path / "data", count)
     check_outputs(url, count)
+    print(f"{kills} kills: {count} records, each folded once")
 
 
 @KILLS
@@ -112,6 +113,7 @@ def test_table_is_exact_after_kills(url: str, tmp_path: Path, kills: int) -> Non
     assert wanted == table
     shutil.rmtree(datadir)
     assert wanted == json.loads(run_role(url, datadir, count, "--table"))
+    print(f"{kills} kills: {count} records, {len(wanted)} rows as a fold from scratch writes them")
 
 
 class Collected:

@@ -325,6 +325,11 @@ def test_a_cluster_that_is_almost_full_is_never_over_committed(
     assert {4_000} == set(used_cpu(admin).values())
     assert full_count == phases(admin, home).count("Running")
     assert 0 == run.stop()
+    print(
+        f"{nodes} nodes full: {full_count - others_count} pods bound beside {others_count} of others,"
+        f" first bind at sequence {first_bind(url)}, all listed at {all_listed(url)};"
+        " no node over its capacity, before and after a cold restart"
+    )
 
 
 def test_a_waiting_administrator_learns_how_the_eviction_ended(

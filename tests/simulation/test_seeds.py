@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from tests.simulation.simulation import Simulation
 
 SEEDS = 40
+#: Seeds of the long run.
+MANY = 1_000
 #: Seeds a test runs, so that workers share the work evenly.
 BATCH = 4
 
@@ -21,6 +24,22 @@ def test_seeds_hold(first: int) -> None:
     assert all(outcome.counts["applied"] for outcome in outcomes), (
         "a run without a bind says little"
     )
+
+
+@pytest.mark.acceptance
+@pytest.mark.timeout(3_600)
+def test_a_thousand_seeds_hold() -> None:
+    """What `make simulate RUNS=1000` runs: 0 violations; counts over all seeds are printed."""
+    counts: Counter[str] = Counter()
+    failed: list[str] = []
+    for seed in range(1, MANY + 1):
+        outcome = Simulation(seed).run()
+        counts += outcome.counts + Counter(records=outcome.records)
+        if outcome.failure is not None:
+            failed.append(str(outcome))
+    told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    print("\n".join([f"{MANY} seeds, {len(failed)} failed: {told}", *failed]))
+    assert [] == failed
 
 
 def test_a_seed_is_one_run() -> None:
