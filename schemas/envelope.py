@@ -143,6 +143,8 @@ class CheckpointManifest(Observed):
     decisions_offset: NonNegativeInt
     positions: dict[str, NonNegativeInt]
     open_commands: tuple[Command, ...] = ()
+    #: Hash of the log's first record, for when retention has removed it; empty: written before it was kept here.
+    log_id: str = ""
 
 
 class PodRow(Observed):

@@ -18,7 +18,7 @@ from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
 from state.report import open_command_row
 from state.snapshot import Frozen, freeze
 from state.snapshot import encode as encode_state
-from streams.chain import read_decision_header
+from streams.chain import Chain, read_decision_header
 from streams.log import LogReader, LogWriter
 from streams.translate import State
 
@@ -29,6 +29,8 @@ NEWEST_KEPT: Final = 2
 #: A checkpoint is taken after so many records, or so much log time with at least one record.
 RECORDS_BETWEEN: Final = 10_000
 TIME_US_BETWEEN: Final = 60_000_000
+#: Stale entries that may stand before record 1.
+GENESIS_SCAN: Final = 1_000
 #: Speed over size: State bytes shrink to a tenth at any level.
 _COMPRESSION: Final = 1
 _READ_LIMIT: Final = 16
@@ -53,6 +55,7 @@ class CheckpointStore:
         self._next_offset = 0
         self._offsets: dict[tuple[int, int], int] = {}
         self._manifests: dict[int, CheckpointManifest] = {}
+        self._log_id = ""
         self.refresh()
 
     @property
@@ -109,6 +112,14 @@ class CheckpointStore:
         state_bytes = join_chunks(manifest, chunks)
         return None if state_bytes is None else Checkpoint(manifest, state_bytes, anchor)
 
+    def log_id(self) -> str:
+        """What tells this log from any other: the SHA-256 of its first record, kept in checkpoints
+        for when retention has removed it. Empty while nobody can tell.
+        """
+        if not self._log_id:
+            self._log_id = self._first_hash() or self._remembered_id()
+        return self._log_id
+
     def write(self, writer: LogWriter, manifest: CheckpointManifest, chunks: list[bytes]) -> None:
         """Appends a checkpoint, its State as `split_chunks` made it, then removes those that are not
         kept. Raises what `LogWriter.append` raises.
@@ -137,6 +148,24 @@ class CheckpointStore:
             if sequence not in kept and sequence < max(kept, default=0):
                 writer.append(CHECKPOINTS, encode_key(sequence, chunk), None)
         self.refresh()
+
+    def _first_hash(self) -> str:
+        if self._reader.start_offset(JOURNAL) > 0:
+            return ""
+        chain, offset = Chain(), 0
+        while offset < GENESIS_SCAN:
+            found = self._reader.read(JOURNAL, offset, _READ_LIMIT)
+            if not found:
+                break
+            for record in found:
+                if chain.accept(record.value or b""):
+                    return chain.last_hash
+            offset = found[-1].offset + 1
+        return ""
+
+    def _remembered_id(self) -> str:
+        ids = (item.log_id for item in self.manifests if self._anchor(item) is not None)
+        return next((log_id for log_id in ids if log_id), "")
 
     def _anchor(self, manifest: CheckpointManifest) -> bytes | None:
         if manifest.decisions_offset == 0:
@@ -239,6 +268,7 @@ class Checkpointer:
         fields["state_hash"] = sha256_hex(state_bytes)
         fields["state_bytes"] = len(state_bytes)
         fields["chunks"] = len(chunks)
+        fields["log_id"] = self._store.log_id()
         manifest = CheckpointManifest.model_validate_json(encode(fields))
         self._store.write(self._writer, manifest, chunks)
 

@@ -13,14 +13,11 @@ from typing import Final, Protocol
 from schemas.errors import LockstepError
 from schemas.topics import DECISIONS, JOURNAL
 from streams.chain import Chain, DecisionChain, RecordHeader, read_decision_header, read_header
-from streams.checkpoints import Checkpoint, CheckpointStore
+from streams.checkpoints import GENESIS_SCAN, Checkpoint, CheckpointStore
 from streams.log import LogReader
 
 #: Journal records and decisions asked for at once: at most 256 KiB each.
 READ_LIMIT: Final = 128
-#: Stale entries that may stand before record 1.
-_GENESIS_SCAN: Final = 1_000
-
 #: (offset, bytes) of one entry of a topic.
 Entry = tuple[int, bytes]
 #: Told from time to time how far a reader is: (entries done, entries in all).
@@ -175,7 +172,7 @@ class LogHistory:
         end = self.journal_reader.end_offset(JOURNAL)
         headers = (
             read_header(data)
-            for _, data in read_entries(self.journal_reader, JOURNAL, 0, min(end, _GENESIS_SCAN))
+            for _, data in read_entries(self.journal_reader, JOURNAL, 0, min(end, GENESIS_SCAN))
         )
         return end == 0 or any(header is not None and header.sequence == 1 for header in headers)
 
@@ -221,9 +218,12 @@ def accepted_decisions(history: History, start: Start) -> Iterator[tuple[Decisio
 
 
 def log_id(history: History) -> str:
-    """What tells this log from any other: the SHA-256 of its oldest record, or empty while it has
-    none.
+    """What tells this log from any other: the SHA-256 of its first record, or empty while it has
+    none. A checkpoint of the log remembers it when the record itself has been removed.
     """
-    for chain, _ in accepted_records(history, history.first()):
+    first = history.first()
+    if first.checkpoint is not None and first.checkpoint.manifest.log_id:
+        return first.checkpoint.manifest.log_id
+    for chain, _ in accepted_records(history, first):
         return chain.last_hash
     return ""

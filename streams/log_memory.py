@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from schemas.errors import LockstepError
+from schemas.topics import DEFAULT_PREFIX
 from streams.log import Arrivals, Entry, LogAddress, LogRecord
 from streams.topics import SETTINGS
 
@@ -36,6 +37,27 @@ def drop_memory_log(name: str) -> None:
     """Forget the log `memory://name` and all it holds."""
     with _logs_lock:
         _logs.pop(name, None)
+
+
+def trim_memory_log(name: str, topic: str, before: int, prefix: str = DEFAULT_PREFIX) -> None:
+    """What retention does to domain 0 of a topic: rows below offset `before` go, all but the newest."""
+    log = _MemoryLog.named(name)
+    with log.lock:
+        rows = log.rows.get((prefix + topic, 0), [])
+        kept = [row for row in rows if row[0] >= before]
+        rows[:] = kept or rows[-1:]
+
+
+def cut_memory_log(
+    name: str, topic: str, end: int, prefix: str = DEFAULT_PREFIX
+) -> list[LogRecord]:
+    """What an unclean election does to domain 0 of a topic: it ends at offset `end`; returns what is lost."""
+    log = _MemoryLog.named(name)
+    with log.lock:
+        rows = log.rows.get((prefix + topic, 0), [])
+        lost = [LogRecord(topic, *row) for row in rows if row[0] >= end]
+        rows[:] = [row for row in rows if row[0] < end]
+    return lost
 
 
 class _End:
@@ -72,7 +94,7 @@ class MemoryReader(_End):
         with self._log.lock:
             rows = self._rows(topic)
             # Nothing is ever taken out of the middle but in compacted topics, which are short.
-            first = max(offset, 0)
+            first = max(offset - (rows[0][0] if rows else 0), 0)
             if SETTINGS[topic].compacted:
                 first = next((i for i, row in enumerate(rows) if row[0] >= offset), len(rows))
             return [LogRecord(topic, *row) for row in rows[first : first + limit]]

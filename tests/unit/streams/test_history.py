@@ -20,8 +20,8 @@ from streams.checkpoints import (
     split_chunks,
 )
 from streams.export import ExportHistory, export_history, import_history
-from streams.history import Bound, HistoryDamaged, Start
-from streams.log_memory import drop_memory_log
+from streams.history import Bound, HistoryDamaged, Start, log_id
+from streams.log_memory import drop_memory_log, trim_memory_log
 from streams.recovery import check_intake, recover, start_state
 from streams.verify import verify
 from tests.unit.streams.pipeline import DeciderRole, Log, SequencerRole, node, pod, settle
@@ -401,3 +401,32 @@ def test_start_of_an_empty_log_is_the_genesis() -> None:
     log = fresh("empty")
     assert Start() == log.history().first()
     assert (None, 0) == (verify(log.history()).difference, verify(log.history()).records)
+
+
+def test_a_log_keeps_its_id_when_retention_removes_its_beginning() -> None:
+    """Else the Lease would name another log, and nobody would act any more."""
+    log, decider, _ = lived("eaten")
+    named = log_id(log.history())
+    _, older = CheckpointStore(log.reader).manifests
+    trim_memory_log("eaten", JOURNAL, older.journal_offset)
+    trim_memory_log("eaten", DECISIONS, older.decisions_offset - 1)
+    assert 0 < log.reader.start_offset(JOURNAL)
+    assert named == log_id(log.history()) != ""
+    checkpoint_after = Checkpointer(CheckpointStore(log.reader), log.writer, records=1)
+    assert named == CheckpointStore(log.reader).log_id()
+    assert checkpoint_after.newest is not None
+    assert named == checkpoint_after.newest.log_id
+    found = recover(log.history())
+    assert state_hash(decider.decider.state) == state_hash(found.decider.state)
+
+
+def test_without_its_beginning_and_without_a_checkpoint_a_log_says_what_is_missing() -> None:
+    """One clear error, not a State made of half a history."""
+    log, _, _ = lived("headless")
+    trim_memory_log("headless", JOURNAL, 2)
+    for record in log.reader.read(CHECKPOINTS, 0, 1_000):
+        log.writer.append(CHECKPOINTS, record.key, None)
+    with pytest.raises(
+        LockstepError, match=r"before offset 2 has been removed.*no usable checkpoint"
+    ):
+        recover(log.history())
