@@ -8,7 +8,7 @@ difference. Called by runners, recovery, verify and `simulate`.
 
 from collections import OrderedDict
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.errors import Fatal
 from state.machine import step
@@ -32,6 +32,13 @@ class DecisionDiverged(Fatal):
             cause="decision_diverged",
         )
         self.sequence = sequence
+
+
+class _Derived(NamedTuple):
+    """A decision in short: hash of the record that it was made of, hash of its bytes."""
+
+    record_hash: str
+    digest: bytes
 
 
 class Decider:
@@ -59,8 +66,8 @@ class Decider:
         #: Offset of the last accepted decision; -1 while none was handed in.
         self.accepted_offset = decisions_offset - 1
         self._unpublished: OrderedDict[int, bytes] = OrderedDict()
-        self._own: OrderedDict[int, bytes] = OrderedDict()
-        self._foreign: OrderedDict[int, bytes] = OrderedDict()
+        self._own: OrderedDict[int, _Derived] = OrderedDict()
+        self._foreign: OrderedDict[int, _Derived] = OrderedDict()
 
     @property
     def sequence(self) -> int:
@@ -97,11 +104,12 @@ class Decider:
         self.accepted_offset = offset
         sequence = self.decisions.sequence
         self._unpublished.pop(sequence, None)
-        given = sha256(data).digest()
+        assert self.decisions.header is not None
+        given = _Derived(self.decisions.header.record_hash, sha256(data).digest())
         own = self._own.get(sequence)
-        if own is not None and own != given:
-            raise DecisionDiverged(sequence, "the bytes on the topic are not the ones derived here")
-        if own is None and sequence > self.chain.sequence:
+        if own is not None:
+            _compare(sequence, own, given)
+        elif sequence > self.chain.sequence:
             _keep(self._foreign, sequence, given)
         return True
 
@@ -126,16 +134,29 @@ class Decider:
             ) from error
 
     def _remember(self, sequence: int, data: bytes) -> None:
-        own = sha256(data).digest()
+        own = _Derived(self.chain.last_hash, sha256(data).digest())
         given = self._foreign.pop(sequence, None)
-        if given is not None and given != own:
-            raise DecisionDiverged(sequence, "the bytes derived here are not the ones on the topic")
+        if given is not None:
+            _compare(sequence, own, given)
         if given is None and sequence > self.decisions.sequence:
             self._unpublished[sequence] = data
         _keep(self._own, sequence, own)
 
 
-def _keep(window: OrderedDict[int, bytes], sequence: int, digest: bytes) -> None:
-    window[sequence] = digest
+def _compare(sequence: int, own: _Derived, given: _Derived) -> None:
+    """Of one record both must be the same bytes; of two records the journal is at fault, not the core."""
+    if own.record_hash != given.record_hash:
+        raise Fatal(
+            f"decisions: the decision {sequence} on the topic was made of another record than the journal holds: the"
+            " journal has lost records; restore the topic, or `lockstep log export` what is left and import it into a"
+            " new log",
+            cause="decisions_ahead",
+        )
+    if own.digest != given.digest:
+        raise DecisionDiverged(sequence, "the bytes on the topic are not the ones derived here")
+
+
+def _keep(window: OrderedDict[int, _Derived], sequence: int, derived: _Derived) -> None:
+    window[sequence] = derived
     if len(window) > WINDOW_MAX:
         window.popitem(last=False)

@@ -37,6 +37,21 @@ TABLE_OPTIONS: Final = {
 }
 
 
+class LocalTable(faust.Table):
+    """A Faust table that sends no changelog: `decisions` says it all, and several processes may keep tables.
+
+    A changelog would hold the rows of whoever wrote last, be it the slower one, and bring them back at a recovery.
+    """
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        """Called by Faust when a row was set."""
+        self._sensor_on_set(self, key, value)
+
+    def on_key_del(self, key: Any) -> None:
+        """Called by Faust when a row was removed."""
+        self._sensor_on_del(self, key)
+
+
 def build_app(
     role: str,
     url: str,

@@ -23,6 +23,7 @@ from typing import Any, Final
 from schemas.errors import Fatal, Unavailable
 from streams.log import LogAddress, LogReader, LogRecord, LogSettings, open_reader
 from streams.logs import event
+from streams.place import CHECK_S, Places
 from streams.topics import SETTINGS
 
 OnRecords = Callable[[str, list[LogRecord]], Awaitable[None]]
@@ -81,6 +82,8 @@ class Feed:
         self._stopping = False
         self._poll_at = 0.0
         self._retry_s = 0.0
+        self._places = Places(self._next)
+        self._check_at = 0.0
         self._wake = asyncio.Event()
         self._in_process = LogAddress.parse(url).scheme != "kafka"
         self._app_started = False
@@ -117,6 +120,7 @@ class Feed:
         Call it from the feed's event loop.
         """
         self._next[topic] = next_offset
+        self._places.forget(topic)
         self.repositions += 1
         self._forget_hints(topic)
         self._poll_now()
@@ -125,7 +129,7 @@ class Feed:
         """Hand records on until `stop`, or until `on_records` raises.
 
         Raises what `on_records` raised; `Fatal` when a record of a topic that is never compacted is
-        gone; `Unavailable` when a Faust App with tables died (start a new feed).
+        gone, or the log has lost its end; `Unavailable` when a Faust App with tables died (start a new feed).
         """
         loop = asyncio.get_running_loop()
         reader = open_reader(self._url, self._domain, self._settings)
@@ -172,11 +176,24 @@ class Feed:
                 self.gaps += gap and bool(records)
             if records and not self._stopping and self._follows(topic, records):
                 self._next[topic] = records[-1].offset + 1
+                self._places.note(records[-1])
                 await self._hand_on(topic, records)
                 progressed = True
         if polling and not polled:
             self._poll_at = time.monotonic() + self._poll_s()
+            await self._check_places(reader)
         return progressed
+
+    async def _check_places(self, reader: LogReader) -> None:
+        """Now and then: whether the log still holds what was read of it last."""
+        if time.monotonic() < self._check_at:
+            return
+        self._check_at = time.monotonic() + CHECK_S
+        with suppress(Unavailable):  # asked again; a read says so, too
+            if self._in_process:
+                self._places.check(reader)
+            else:
+                await asyncio.to_thread(self._places.check, reader)
 
     def _take_hints(self, topic: str) -> list[LogRecord]:
         """The hints that continue `topic` without a hole; forgets those below."""

@@ -18,6 +18,7 @@ from streams.checkpoints import Checkpointer, Taken
 from streams.decider import Decider
 from streams.log import Entry, LogReader, LogRecord, LogWriter
 from streams.logs import event
+from streams.place import check_given
 from streams.sequencer import Sequencer
 from streams.timekeeper import Timekeeper
 
@@ -175,6 +176,7 @@ class SequencerRole:
         if self._time is None:
             return
         entries: list[Entry] = []
+        read_to = self._next[JOURNAL]
         while (record := self.sequencer.build(self._time.now_us(_monotonic_us()))) is not None:
             entries.append((JOURNAL, None, record))
         self._letters += self.sequencer.take_dead_letters()
@@ -183,10 +185,12 @@ class SequencerRole:
         if not entries:
             return
         try:
-            await asyncio.to_thread(self._writer.append_many, entries)
+            offsets = await asyncio.to_thread(self._writer.append_many, entries)
         except Unavailable:
             self.sequencer.append_failed()
             raise
+        if entries[0][0] == JOURNAL:
+            check_given(JOURNAL, offsets[0], read_to)
         del self._letters[:letters]
         if letters:
             event(logger, logging.WARNING, "messages_rejected", **self.sequencer.rejected)
@@ -303,7 +307,9 @@ class DeciderRole:
         if not pending:
             return
         entries: list[Entry] = [(DECISIONS, None, data) for _, data in pending]
-        await asyncio.to_thread(self._writer.append_many, entries)
+        read_to = self.decider.decisions_offset
+        offsets = await asyncio.to_thread(self._writer.append_many, entries)
+        check_given(DECISIONS, offsets[0], read_to)
         self._published = pending[-1][0]
         self.published += len(pending)
 

@@ -1,18 +1,16 @@
 """The tables `pods`, `nodes`, `gangs`, `quotas`, `gpus` as Faust tables on RocksDB, kept by the projector's role.
 
 They are a cache of `decisions`: at every start what is on disk is compared with a fold of the log and mended, so
-a wiped, torn or stale directory is normal. Built by `lockstep run`. Must not be read by anything that decides.
+a wiped, torn or stale directory is normal. Built by `lockstep run`. Must not be read by anything that decides, nor
+import Faust before there are tables of its own.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
-
-import faust
 
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain
-from streams.faust_app import TABLE_OPTIONS, table_event
 from streams.feed import Feed
 from streams.log import LogRecord
 from streams.logs import event
@@ -22,21 +20,6 @@ logger = logging.getLogger(__name__)
 
 #: (table, key) -> canonical bytes of the row, None when it is gone.
 Rows = dict[tuple[str, str], bytes | None]
-
-
-class LocalTable(faust.Table):
-    """A Faust table that sends no changelog: `decisions` says it all, and several processes may keep tables.
-
-    A changelog would hold the rows of whoever wrote last, be it the slower one, and bring them back at a recovery.
-    """
-
-    def on_key_set(self, key: Any, value: Any) -> None:
-        """Called by Faust when a row was set."""
-        self._sensor_on_set(self, key, value)
-
-    def on_key_del(self, key: Any) -> None:
-        """Called by Faust when a row was removed."""
-        self._sensor_on_del(self, key)
 
 
 class TablesRole:
@@ -56,6 +39,8 @@ class TablesRole:
 
     def declare(self, feed: Feed) -> None:
         """Declares the tables on the feed's App, before it runs."""
+        from streams.faust_app import TABLE_OPTIONS, LocalTable
+
         app = feed.app
         self._tables = {
             name: app.tables.add(
@@ -71,7 +56,19 @@ class TablesRole:
             for name in TABLES
         }
 
+    def attach(self, tables: Mapping[str, Any]) -> None:
+        """Keeps rows in `tables`, by name, instead: mappings of bytes to bytes."""
+        self._tables = dict(tables)
+
     def mend(self, feed: Feed, domain: int) -> int:
+        """`mend_rows` in the tables of the feed's App."""
+        from streams.faust_app import table_event
+
+        here = LogRecord(DECISIONS, max(self._next - 1, 0), 0, None, None)
+        with table_event(feed.app, here, domain):
+            return self.mend_rows()
+
+    def mend_rows(self) -> int:
         """Makes the tables equal to the projector's State; returns how many rows were wrong."""
         wanted: Rows = {(table, key): row for table, key, row in self.projector.all_rows()}
         held = {(name, key): row for name in TABLES for key, row in self.items(name)}
@@ -79,9 +76,7 @@ class TablesRole:
             place: wanted.get(place) for place in held if held[place] != wanted.get(place)
         }
         wrong |= {place: row for place, row in wanted.items() if place not in held}
-        here = LogRecord(DECISIONS, max(self._next - 1, 0), 0, None, None)
-        with table_event(feed.app, here, domain):
-            self._write(wrong)
+        self._write(wrong)
         event(logger, logging.INFO, "tables_ready", rows=len(wanted), mended=len(wrong))
         return len(wrong)
 

@@ -79,7 +79,8 @@ def judge_pod(
         if found.deleted_us is not None:
             return _ended(command, "Applied", why, found)
         return NotDone(read.body)
-    if found.command_id == command.id:
+    # The node, too: in a log that lost its end an id is given a second time.
+    if found.command_id == command.id and found.node == command.node:
         return _ended(command, "Applied", why)
     if found.node or found.deleted_us is not None or found.phase in ("Succeeded", "Failed"):
         return _ended(command, "Stale", why, found)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.errors import Fatal, Unavailable
 from streams.feed import BATCH_MAX, HINTS_MAX, Feed
 from streams.log import LogRecord, open_writer
-from streams.log_memory import MemoryReader, drop_memory_log
+from streams.log_memory import MemoryReader, cut_memory_log, drop_memory_log
 
 
 @pytest.fixture(name="url")
@@ -187,3 +187,16 @@ def test_log_that_does_not_answer_is_asked_again(url: str, monkeypatch: pytest.M
     taken = Taken({"pods": 3})
     run(Feed(url, "role", {"pods": 0}, taken), taken)
     assert [0, 1, 2] == taken.offsets["pods"]
+
+
+def test_a_log_that_lost_its_end_ends_the_feed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its offsets are given out again, and what stands there now does not follow what was read."""
+    monkeypatch.setattr("streams.feed.CHECK_S", 0.0)
+    fill(url, "journal", 3)
+
+    async def cut(_topic: str, _records: list[LogRecord]) -> None:
+        cut_memory_log(url.removeprefix("memory://"), "journal", 1)
+        open_writer(url).append_many([("journal", None, b"x"), ("journal", None, b"y")])
+
+    with pytest.raises(Fatal, match="journal: offset 2 holds another entry"):
+        run(Feed(url, "test", {"journal": 0}, cut))

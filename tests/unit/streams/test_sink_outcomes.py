@@ -80,6 +80,7 @@ def pod(**facts: Any) -> Response:
         (pod(uid="other", node="n1", command="7.0"), "Stale", "Stale"),
         (pod(node="n1", command="7.0"), "Applied", "again"),
         (pod(node="n1", command="6.0"), "Stale", "again"),
+        (pod(node="n2", command="7.0"), "Stale", "again"),
         (pod(node="n1"), "Stale", "again"),
         (pod(deleted="2026-01-01T00:00:00Z"), "Stale", "Applied"),
         (pod(node="n1", command="7.0", deleted="2026-01-01T00:00:00Z"), "Applied", "Applied"),
