@@ -53,9 +53,10 @@ class _Group(BaseModel):
 
 
 class GangPolicy(_Group):
-    """CoschedulingArgs. Times in microseconds."""
+    """CoschedulingArgs. Times in microseconds. `writeStatus`: PodGroups get their status and events from us."""
 
     defaultTimeout: Duration = 600_000_000  # noqa: N815  (the reference's argument names)
+    writeStatus: bool = True  # noqa: N815
 
 
 class QuotaPolicy(_Group):

@@ -25,6 +25,12 @@ class CycleBounds(Struct, frozen=True):
     placementsMax: int  # noqa: N815
 
 
+class GangBounds(Struct, frozen=True):
+    """Gangs. A journal from before a field was there goes on without what it brings."""
+
+    writeStatus: bool = False  # noqa: N815
+
+
 class PolicyInForce(Struct, frozen=True):
     """The fields that this version's rules read; the whole policy is kept as it was journaled."""
 
@@ -32,6 +38,7 @@ class PolicyInForce(Struct, frozen=True):
     evictions: EvictionBounds
     backoff: BackoffBounds
     cycle: CycleBounds
+    gangs: GangBounds = GangBounds()
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
