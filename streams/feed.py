@@ -230,12 +230,7 @@ class Feed:
             return first >= expected
         if first < expected:
             return False  # read before a `reposition`
-        if first != expected or records[-1].offset - first != len(records) - 1:
-            raise Fatal(
-                f"{topic}: offset {expected} is gone from the log (next is {first});"
-                " retention must be longer; start from a newer checkpoint",
-                cause="history_lost",
-            )
+        check_gapless(topic, expected, records)
         return True
 
     async def _hand_on(self, topic: str, records: list[LogRecord]) -> None:
@@ -339,3 +334,14 @@ class Feed:
             starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self.app.stop()
+
+
+def check_gapless(topic: str, expected: int, records: list[LogRecord]) -> None:
+    """Raises `Fatal` when `records` of a topic that is never compacted do not go on at `expected` without a hole."""
+    first = records[0].offset
+    if first != expected or records[-1].offset - first != len(records) - 1:
+        raise Fatal(
+            f"{topic}: offset {expected} is gone from the log (next is {first});"
+            " retention must be longer; start from a newer checkpoint",
+            cause="history_lost",
+        )

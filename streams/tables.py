@@ -6,11 +6,12 @@ import Faust before there are tables of its own.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.topics import DECISIONS
-from streams.chain import DecisionChain
+from streams.chain import DecisionChain, StallWatch
 from streams.feed import Feed
 from streams.log import LogRecord
 from streams.logs import event
@@ -31,6 +32,7 @@ class TablesRole:
         self.projector = projector
         self._chain = DecisionChain(projector.state.sequence, projector.state.digest)
         self._next = decisions_offset
+        self._watch = StallWatch(DECISIONS)
         self._tables: dict[str, Any] = {}
 
     def next_offsets(self) -> dict[str, int]:
@@ -90,7 +92,9 @@ class TablesRole:
         for record in records:
             self._next = record.offset + 1
             data = record.value or b""
-            if self._chain.accept(data):
+            accepted = self._chain.accept(data)
+            self._watch.note(self._chain, time.monotonic())
+            if accepted:
                 rows |= _by_place(self.projector.on_decision(data))
         self._write(rows)
 
