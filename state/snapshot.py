@@ -4,13 +4,17 @@
 """
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from state.model.rows import TABLES
 from state.model.state import State
+
+
+#: Of the bytes' form; a checkpoint of another version is passed over, and the journal folded instead.
+VERSION: Final = 1
 
 
 class Snapshot(Struct, frozen=True):
@@ -68,14 +72,18 @@ def encode(state: State | Frozen) -> bytes:
             sequence=state.sequence,
             tables=tables,
             timestamp_us=state.timestamp_us,
-            version=1,
+            version=VERSION,
         )
     )
 
 
 def decode(data: bytes) -> State:
-    """State from canonical bytes; derived things are worked out anew. Raises `msgspec.DecodeError` on damage."""
+    """State from canonical bytes; derived things are worked out anew. Raises `msgspec.DecodeError` on damage, and
+    for what another build has written that this one does not know."""
     snapshot = _decoder.decode(data)
+    unknown = [name for name in snapshot.tables if name not in TABLES]
+    if snapshot.version != VERSION or unknown:
+        raise msgspec.DecodeError(f"State of version {snapshot.version}, unknown tables: {unknown}")
     state = State()
     state.digest, state.record_hash = snapshot.digest, snapshot.record_hash
     state.sequence, state.timestamp_us = snapshot.sequence, snapshot.timestamp_us

@@ -430,3 +430,25 @@ def test_without_its_beginning_and_without_a_checkpoint_a_log_says_what_is_missi
         LockstepError, match=r"before offset 2 has been removed.*no usable checkpoint"
     ):
         recover(log.history())
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [(b'"version":1}', b'"version":2}'), (b'"tables":{', b'"tables":{"x":[],')]
+)
+def test_a_state_that_another_build_wrote_is_passed_over(written: bytes, read: bytes) -> None:
+    """Another version, or a table unknown here: half a State would be taken for the whole one."""
+    log, decider, _ = lived("another-build")
+    newest, older = CheckpointStore(log.reader).manifests
+    whole = CheckpointStore(log.reader).load(newest)
+    assert whole is not None
+    data = whole.state_bytes.replace(written, read)
+    assert data != whole.state_bytes
+    manifest = newest.model_copy(
+        update={"state_bytes": len(data), "state_hash": sha256_hex(data), "chunks": 1}
+    )
+    CheckpointStore(log.reader).write(log.writer, manifest, split_chunks(data))
+    found = recover(log.history())
+    assert (older.sequence, decider.decider.state.digest) == (
+        found.started_at,
+        found.decider.state.digest,
+    )
