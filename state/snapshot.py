@@ -12,7 +12,6 @@ from msgspec import Raw, Struct
 from state.model.rows import TABLES
 from state.model.state import State
 
-
 #: Of the bytes' form; a checkpoint of another version is passed over, and the journal folded instead.
 VERSION: Final = 1
 
