@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 RETRY_S: Final = 0.2
 RETRY_S_MAX: Final = 5.0
 READ_LIMIT: Final = 128
+#: What was appended and has not been read back for so long is appended again: the log has lost it, or is slow.
+#: Either is safe: of two equal places one is accepted.
+READ_BACK_S: Final = 30.0
 
 
 class Leadership:
@@ -72,6 +75,32 @@ class Leadership:
             event(logger, logging.INFO, "standing_by")
 
 
+class _ReadBack:
+    """Whether what was appended comes back: asked with the place that has been read back to, or None
+    when nothing is under way.
+    """
+
+    def __init__(self) -> None:
+        #: End of what this process has appended: lower offsets are not given out again.
+        self.given_to = 0
+        self._place: int | None = None
+        self._since_s = 0.0
+
+    def check(self, topic: str, offsets: list[int], read_to: int) -> None:
+        """After an append. Raises `Fatal` when the log has lost its end."""
+        check_given(topic, offsets[0], max(read_to, self.given_to))
+        self.given_to = offsets[-1] + 1
+
+    def is_late(self, place: int | None) -> bool:
+        """True once nothing has come back for too long; then the time starts anew."""
+        now_s = time.monotonic()
+        if place is None or place != self._place or now_s - self._since_s >= READ_BACK_S:
+            late = place is not None and place == self._place
+            self._place, self._since_s = place, now_s
+            return late
+        return False
+
+
 class SequencerRole:
     """Drives a `Sequencer`. `reposition(topic, offset)` moves its feed.
 
@@ -98,6 +127,7 @@ class SequencerRole:
         self._leadership = leadership
         self._next = {JOURNAL: journal_offset, DECISIONS: decisions_offset}
         self._watch = StallWatch(JOURNAL)
+        self._back = _ReadBack()
         self._time: Timekeeper | None = None
         self._letters: list[bytes] = []
         self._wake = asyncio.Event()
@@ -129,6 +159,10 @@ class SequencerRole:
             self._wake.clear()
             try:
                 await self._follow_leadership()
+                if self._back.is_late(
+                    self.sequencer.sequence if self.sequencer.in_flight else None
+                ):
+                    self.sequencer.append_failed()
                 await self._append()
                 failures = 0
             except Unavailable as error:
@@ -189,8 +223,9 @@ class SequencerRole:
         except Unavailable:
             self.sequencer.append_failed()
             raise
-        if entries[0][0] == JOURNAL:
-            check_given(JOURNAL, offsets[0], read_to)
+        records = len(entries) - letters
+        if records:
+            self._back.check(JOURNAL, offsets[:records], read_to)
         del self._letters[:letters]
         if letters:
             event(logger, logging.WARNING, "messages_rejected", **self.sequencer.rejected)
@@ -219,8 +254,12 @@ class SequencerRole:
             self._leadership.on_foreign_record()
 
     def _wait_s(self) -> float | None:
+        if self._time is None:
+            return None
+        if self.sequencer.in_flight:
+            return READ_BACK_S
         due_us = self.sequencer.due_us()
-        if due_us is None or self._time is None:
+        if due_us is None:
             return None
         return max(0.001, self._time.until_us(due_us, _monotonic_us()) / 1e6)
 
@@ -250,6 +289,7 @@ class DeciderRole:
         self.checkpoint_seconds = 0.0
         self._watch = StallWatch(JOURNAL)
         self._published = decider.decisions.sequence
+        self._back = _ReadBack()
         self._wake = asyncio.Event()
         self._wake.set()  # what was recovered may have been left unpublished
         self._writing: asyncio.Task[None] | None = None
@@ -279,8 +319,12 @@ class DeciderRole:
         """Publishes until cancelled."""
         failures = 0
         while True:
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(READ_BACK_S if self._awaited() else None):
+                    await self._wake.wait()
             self._wake.clear()
+            if self._back.is_late(self._awaited()):
+                self._published = self.decider.decisions.sequence
             try:
                 await self._publish()
                 failures = 0
@@ -300,6 +344,11 @@ class DeciderRole:
         if self._writing is not None:
             await self._writing
 
+    def _awaited(self) -> int | None:
+        """The decision that has been read back, while published ones have not."""
+        read_back = self.decider.decisions.sequence
+        return read_back if self._published > read_back else None
+
     async def _publish(self) -> None:
         if not self._leadership.active:
             return
@@ -309,7 +358,7 @@ class DeciderRole:
         entries: list[Entry] = [(DECISIONS, None, data) for _, data in pending]
         read_to = self.decider.decisions_offset
         offsets = await asyncio.to_thread(self._writer.append_many, entries)
-        check_given(DECISIONS, offsets[0], read_to)
+        self._back.check(DECISIONS, offsets, read_to)
         self._published = pending[-1][0]
         self.published += len(pending)
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from schemas.errors import Unavailable
+from schemas.errors import Fatal, Unavailable
 from schemas.topics import CHECKPOINTS, DEADLETTER, DECISIONS, JOURNAL
 from streams.checkpoints import Checkpointer, CheckpointStore
 from streams.feed import Feed
 from streams.history import Start, accepted_records
 from streams.log import Entry
-from streams.log_memory import drop_memory_log
+from streams.log_memory import cut_memory_log, drop_memory_log
 from streams.recovery import recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.sequencer import Sequencer
@@ -67,7 +68,7 @@ async def until(holds: Callable[[], object], seconds: float = 10.0) -> None:
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> Log:
     """A memory log of this test alone."""
-    name = request.node.name.replace("_", "-")
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)
     drop_memory_log(name)
     return Log(name)
 
@@ -222,3 +223,31 @@ def test_an_append_whose_outcome_is_unknown_is_tried_again(log: Log) -> None:
     assert None is verify(log.history()).difference
     assert 1 == len(log.values(DEADLETTER))
     assert [] == log.values(CHECKPOINTS)
+
+
+@pytest.mark.parametrize("topic", [JOURNAL, DECISIONS])
+def test_an_append_that_the_log_loses_again_stops_its_writer(
+    log: Log, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was acknowledged and never comes back: appended again, its offset is given out twice."""
+    monkeypatch.setattr("streams.roles.READ_BACK_S", 0.2)
+    write, lost = log.writer.append_many, []
+
+    def append_many(entries: list[Entry]) -> list[int]:
+        offsets = write(entries)
+        if entries[0][0] == topic and offsets[0] == 1 and not lost:
+            lost.append(cut_memory_log(log.url.removeprefix("memory://"), topic, 1))
+        return offsets
+
+    log.writer.append_many = append_many  # type: ignore[method-assign,assignment]
+
+    async def story() -> None:
+        process = Process(log)
+        async with process:
+            await until(lambda: log.reader.end_offset(topic) == 1)
+            write([("pods", None, message(pod("a")))])
+            await until(lambda: any(task.done() for task in process._tasks))
+
+    with pytest.raises(Fatal, match=f"{topic}: offset 1 was given out again") as found:
+        play(story)
+    assert "decisions_ahead" == found.value.cause
