@@ -56,6 +56,7 @@ def run(
 ) -> None:
     """Run the service; without a role named, all of them."""
     from lockstep.manifests import read_policy
+    from lockstep.memory import bound_free_memory
     from lockstep.service import Service, ServiceSettings
     from streams.metrics_endpoint import MetricsAddress
 
@@ -78,6 +79,7 @@ def run(
     )
     _check_standby(settings)
     _log_quietly()
+    bound_free_memory()
     asyncio.run(_serve(Service, settings))
 
 

@@ -74,6 +74,11 @@ class Decider:
         """Sequence of the last record decided."""
         return self.chain.sequence
 
+    @property
+    def uncompared(self) -> int:
+        """Decisions, ours and the topic's, whose counterpart has not come yet."""
+        return len(self._own) + len(self._foreign)
+
     def on_journal(self, offset: int, data: bytes) -> Decision | None:
         """Decides the journal entry at `offset` if it is accepted; None if it is not, or was handed
         in before.
@@ -106,7 +111,7 @@ class Decider:
         self._unpublished.pop(sequence, None)
         assert self.decisions.header is not None
         given = _Derived(self.decisions.header.record_hash, sha256(data).digest())
-        own = self._own.get(sequence)
+        own = self._own.pop(sequence, None)
         if own is not None:
             _compare(sequence, own, given)
         elif sequence > self.chain.sequence:
@@ -138,9 +143,9 @@ class Decider:
         given = self._foreign.pop(sequence, None)
         if given is not None:
             _compare(sequence, own, given)
-        if given is None and sequence > self.decisions.sequence:
+        elif sequence > self.decisions.sequence:
             self._unpublished[sequence] = data
-        _keep(self._own, sequence, own)
+            _keep(self._own, sequence, own)
 
 
 def _compare(sequence: int, own: _Derived, given: _Derived) -> None:

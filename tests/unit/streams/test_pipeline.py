@@ -155,3 +155,18 @@ def test_what_cannot_be_taken_goes_to_the_dead_letters_and_the_roles_go_on(log: 
         request for data in log.values(DECISIONS) for request in json.loads(data)["requests"]
     ]
     assert requests
+
+
+def test_what_has_been_compared_is_not_kept(log: Log) -> None:
+    """A decider in step with its topic remembers nothing of the decisions behind it, however many; nor does one that
+    comes after them.
+    """
+    log.sync_all()
+    sequencer, decider, late = SequencerRole(log), DeciderRole(log), DeciderRole(log)
+    for number in range(20):
+        log.publish("pods", pod(f"p{number}"))
+        settle(log, sequencer, decider, 1_000 * number)
+    assert decider.decider.sequence >= 20
+    assert 0 == decider.decider.uncompared
+    late.read()
+    assert (decider.decider.sequence, 0) == (late.decider.sequence, late.decider.uncompared)
