@@ -15,6 +15,7 @@ from schemas.labels import COMMAND_ID
 from schemas.observations import CommandEnded
 from state.model.decision import Command, Decision
 from streams.sink.api import Response
+from streams.sink.bodies import status_body
 from streams.sink.outcomes import (
     NotDone,
     ReadPod,
@@ -52,7 +53,10 @@ class SimulatedSink:
         for command in decision.commands:
             if command.kind == "PatchStatus":
                 place = command.resource, command.namespace, command.name, command.uid
-                self._cluster.patch_status(*place, command.fields)
+                fields = command.fields
+                if command.resource != "pods":
+                    fields = status_body(command.resource, fields)
+                self._cluster.patch_status(*place, fields)
             else:
                 self._open[command.id] = _Open(_on_the_wire(command))
         self._withdraw(decision)

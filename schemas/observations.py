@@ -120,8 +120,20 @@ class NodeObserved(Observed):
     epoch: str | None = None
 
 
+class PodGroupStatus(Observed):
+    """What stands in a PodGroup's status, whoever wrote it; `scheduled` is Koordinator's only."""
+
+    phase: str = ""
+    occupied_by: str = ""
+    scheduled: NonNegativeInt = 0
+    running: NonNegativeInt = 0
+    succeeded: NonNegativeInt = 0
+    failed: NonNegativeInt = 0
+    schedule_start_us: NonNegativeInt = 0
+
+
 class PodGroupObserved(Observed):
-    """A PodGroup of either API group (`group`)."""
+    """A PodGroup of either API group (`group`). `status` null: it has none yet."""
 
     kind: Literal["PodGroupObserved"] = "PodGroupObserved"
     uid: str
@@ -134,6 +146,7 @@ class PodGroupObserved(Observed):
     schedule_timeout_us: int | None = None
     min_resources: Amounts | None = None
     annotations: dict[str, str] = {}
+    status: PodGroupStatus | None = None
     epoch: str | None = None
 
 

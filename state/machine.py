@@ -34,6 +34,7 @@ from state.model.seen import (
 )
 from state.model.state import State
 from state.model.trial import Trial
+from state.statuses import write_statuses
 from state.transitions import admin, objects, pods, results, sync
 
 VERSION = 1
@@ -104,6 +105,7 @@ def _fold(state: State, record: Record) -> Trial:
     sync.ask_again(trial)
     if state.policy is not None:
         Cycle(trial).run()
+        write_statuses(trial)
     trial.close()
     return trial
 

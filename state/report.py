@@ -9,8 +9,11 @@ import msgspec
 
 from state.model.gangs import podgroup_of
 from state.model.podclass import CARD_RESOURCES
-from state.model.rows import Gang, OpenCommand, Pod, Quota
+from state.model.rows import OpenCommand, Pod, Quota
+from state.model.seen import GroupStatus
 from state.model.state import FINISHED, State, place_of
+from state.rules.phase import KOORDINATOR, Group, settled
+from state.statuses import counted
 
 Json = dict[str, Any]
 _DEFAULT_QUOTA = "koordinator-default-quota"
@@ -84,26 +87,21 @@ def gang_row(state: State, key: str) -> Json:
 
 
 def gang_phase(state: State, key: str) -> str:
-    """The PodGroup phase that follows from the members (semantics 1.8, recounted each time)."""
-    gang: Gang = state.gangs[key]
-    pods = [state.pods[uid] for uid in state.members.get(key, ())]
-    phases = [pod.phase for pod in pods]
-    running, succeeded, failed = (phases.count(name) for name in ("Running", "Succeeded", "Failed"))
-    minimum = gang.min_member
-    if not gang.source or len(pods) < minimum or not pods:
+    """The phase of the gang's PodGroup; where we write none, and for a gang without one, what it would be."""
+    gang = state.gangs[key]
+    group = podgroup_of(state, key)
+    if not gang.source:
         return "Pending"
-    if succeeded >= minimum:
-        return "Finished"
-    if failed and failed + running + succeeded >= minimum:
-        return "Failed"
-    if running + succeeded >= minimum:
-        return "Running"
-    koordinator = (
-        group := podgroup_of(state, key)
-    ) is None or group.group == "scheduling.sigs.k8s.io"
-    if koordinator and sum(1 for pod in pods if pod.node) >= minimum:
-        return "Scheduled"
-    return "Scheduling"
+    if group is not None and group.written is not None:
+        return group.written.phase
+    before = group.status if group is not None else None
+    rule = Group(
+        api_group=group.group if group is not None else KOORDINATOR,
+        created_us=gang.created_us,
+        min_member=gang.min_member,
+    )
+    members = counted(state, key)
+    return settled(rule, before or GroupStatus(), members, state.timestamp_us).phase
 
 
 def quota_of(state: State, pod: Pod) -> str | None:

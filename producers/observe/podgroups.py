@@ -1,4 +1,4 @@
-"""PodGroup of either API group -> `PodGroupObserved`. Its status is no input of ours."""
+"""PodGroup of either API group -> `PodGroupObserved`, with its status: we write it, and so may others."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from producers.observe.fields import (
     capacity,
     created_us,
     mapping,
+    micros,
     natural,
     observing,
     strings,
@@ -14,11 +15,11 @@ from producers.observe.fields import (
     whole,
 )
 from schemas.labels import kept_annotations
-from schemas.observations import PodGroupObserved
+from schemas.observations import PodGroupObserved, PodGroupStatus
 
 
 def _minimal(seen: PodGroupObserved, _why: str) -> PodGroupObserved:
-    return seen.model_copy(update={"annotations": {}})
+    return seen.model_copy(update={"annotations": {}, "status": None})
 
 
 @observing("PodGroup", _minimal)
@@ -42,8 +43,28 @@ def observe_podgroup(raw: dict[str, Any], epoch: str | None = None) -> PodGroupO
         schedule_timeout_us=timeout_s * 1_000_000 if timeout_s > 0 else None,
         min_resources=None if least is None else capacity(least, "spec.minResources"),
         annotations=kept_annotations(strings(metadata.get("annotations"), "metadata.annotations")),
+        status=_status(mapping(raw.get("status"), "status")),
         epoch=epoch,
     )
+
+
+def _status(raw: dict[str, Any]) -> PodGroupStatus | None:
+    start_us = micros(raw.get("scheduleStartTime"), "status.scheduleStartTime")
+    found = PodGroupStatus(
+        phase=text(raw.get("phase"), "status.phase", default=""),
+        occupied_by=text(raw.get("occupiedBy"), "status.occupiedBy", default=""),
+        scheduled=_count(raw, "scheduled"),
+        running=_count(raw, "running"),
+        succeeded=_count(raw, "succeeded"),
+        failed=_count(raw, "failed"),
+        schedule_start_us=start_us or 0,
+    )
+    return None if found == PodGroupStatus() else found
+
+
+def _count(raw: dict[str, Any], field: str) -> int:
+    """A count of the status. No schema forbids a negative one, and it must not hide the PodGroup."""
+    return max(whole(raw.get(field), f"status.{field}", 0), 0)
 
 
 def api_group(raw: dict[str, Any]) -> str:

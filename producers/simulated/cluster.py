@@ -140,11 +140,20 @@ class Cluster:
         return self.store.get(POD, namespace, name)
 
     def patch_status(self, resource: str, namespace: str, name: str, uid: str, fields: Raw) -> None:
-        """Merges `fields` into the status, without a watch event; another uid: nothing."""
+        """Merges `fields` into the status, null takes a field away; another uid: nothing.
+
+        Of a pod without a watch event: no informer looks at its conditions.
+        """
         for kind in KINDS:
             raw = self._find(kind, namespace, name) if kind.resource == resource else None
-            if raw is not None and uid in ("", uid_of(raw)):
-                self.store.keep_silently(kind, changed(raw, status=fields))
+            if raw is None or uid not in ("", uid_of(raw)):
+                continue
+            merged = {**(raw.get("status") or {}), **fields}
+            status = {key: value for key, value in merged.items() if value is not None}
+            if kind is POD:
+                self.store.keep_silently(kind, {**raw, "status": status})
+            elif status != raw.get("status"):
+                self.store.replace(kind, {**raw, "status": status})
 
     # Time and watches
 

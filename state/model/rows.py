@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct
 
 from state.model.diagnoses import Diagnosis
 from state.model.limits import NODES_MAX
-from state.model.seen import EMPTY, Device, DeviceHeld, TaintSeen
+from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, TaintSeen
 
 
 class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -54,18 +54,27 @@ class Node(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A PodGroup object of one API group."""
+    """A PodGroup object of one API group.
+
+    `status` is what stands in it, `written` what we last commanded. `arrived`: `written` has been seen in it since.
+    `mended`: it was overwritten then, and has been commanded once more. `told`: reason of the last Event about it.
+    """
 
     annotations: dict[str, str] = {}
+    arrived: bool = False
     created_us: int
     group: str
+    mended: bool = False
     min_member: int
     min_resources: dict[str, int] | None = None
     name: str
     namespace: str
     rv: int
     schedule_timeout_us: int = 0
+    status: GroupStatus | None = None
+    told: str = ""
     uid: str
+    written: GroupStatus | None = None
 
 
 class Gang(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -213,8 +222,12 @@ class Applied(Struct, frozen=True, gc=False):
 
 
 class CycleRow(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What the last cycle left over. `wake`: room came free, so parked pods must be tried."""
+    """What the last cycle left over. `wake`: room came free, so parked pods must be tried.
 
+    `statuses`: a pass over the statuses of all PodGroups is under way, and this gang (`ns/name`) was the last one.
+    """
+
+    statuses: str = ""
     wake: bool = False
 
 

@@ -65,6 +65,20 @@ class NodeSeen(
     epoch: str | None = None
 
 
+class GroupStatus(
+    Struct, forbid_unknown_fields=True, frozen=True, gc=False, kw_only=True, omit_defaults=True
+):
+    """A PodGroup's status. `scheduled` is Koordinator's only; the start is in whole seconds."""
+
+    failed: Natural = 0
+    occupied_by: str = ""
+    phase: str = ""
+    running: Natural = 0
+    schedule_start_us: Natural = 0
+    scheduled: Natural = 0
+    succeeded: Natural = 0
+
+
 class PodGroupSeen(
     Struct, forbid_unknown_fields=True, frozen=True, tag="PodGroupObserved", tag_field="kind"
 ):
@@ -78,6 +92,7 @@ class PodGroupSeen(
     schedule_timeout_us: int | None = None
     min_resources: dict[str, Natural] | None = None
     annotations: dict[str, str] = {}
+    status: GroupStatus | None = None
     epoch: str | None = None
 
 

@@ -150,10 +150,13 @@ class State:
         known = self.commands_of.get(uid)
         return min(known) if known else ""
 
+    def cycle_row(self) -> CycleRow:
+        """What the last cycle left over."""
+        return cast(CycleRow, self.tables["cycle"].get("cycle", _NOTHING_LEFT))
+
     def wake(self) -> bool:
         """Parked pods must be tried in the next cycle."""
-        row = self.tables["cycle"].get("cycle")
-        return row is not None and cast(CycleRow, row).wake
+        return self.cycle_row().wake
 
     def is_ours(self, pod: Pod) -> bool:
         """The pod's schedulerName is in the policy."""
@@ -327,6 +330,7 @@ class State:
 
 
 _UNSYNCED = Sync()
+_NOTHING_LEFT = CycleRow()
 
 
 def place_of(pod: Pod | None) -> str:

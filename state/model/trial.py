@@ -4,6 +4,7 @@ Everything is undone by the same primitive that did it (`State.put`), so a gang 
 back to a mark, and a decision that isn't applied leaves State as it was. `changes` is the difference at the end.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Raw
@@ -28,6 +29,7 @@ class Trial:
         self.withdrawn: list[str] = []
         self.requests: list[Answer] = []
         self.wake = state.wake()
+        self.statuses = state.cycle_row().statuses
         self.work_left = False
         self.named: dict[str, dict[str, None]] = {}  # epoch -> uids named in this record
         self.gangs_changed: dict[
@@ -84,8 +86,18 @@ class Trial:
         for epoch, uids in self.named.items():
             if epoch in self.state.lists:
                 self.put("named", f"{epoch}#{self.sequence}", Named(uids=tuple(uids)))
-        if self.wake != self.state.wake():
-            self.put("cycle", "cycle", CycleRow(wake=True) if self.wake else None)
+        row = CycleRow(statuses=self.statuses, wake=self.wake)
+        if row != self.state.cycle_row():
+            self.put("cycle", "cycle", None if row == CycleRow() else row)
+
+    def moved(self, table: str) -> Iterator[tuple[Any, Any]]:
+        """Old and new row of every row of a table that this trial has changed so far; None: none."""
+        rows = self.state.tables[table]
+        for (name, key), old in self._before.items():
+            if name == table:
+                new = rows.get(key)
+                if new is not old and new != old:
+                    yield old, new
 
     def changes(self) -> tuple[tuple[RowChange, ...], list[tuple[str, DiagnosisChange]]]:
         """The difference to State before, by table and key, and the diagnoses that changed, with their pods' uids."""

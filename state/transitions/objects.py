@@ -1,5 +1,7 @@
 """Nodes, devices, PodGroups, quotas, namespaces and priority classes were observed, or any object is gone."""
 
+from msgspec.structs import replace
+
 from state.model.facts import remove_object, remove_pod
 from state.model.gangs import refresh_gang
 from state.model.limits import AMOUNT_MAX, RESOURCES
@@ -85,7 +87,12 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
         annotations=seen.annotations,
         min_resources=seen.min_resources,
         schedule_timeout_us=seen.schedule_timeout_us or 0,
+        status=seen.status,
     )
+    if old is not None:
+        new = replace(
+            new, arrived=old.arrived, mended=old.mended, told=old.told, written=old.written
+        )
     trial.put("podgroups", seen.uid, new)
     refresh_gang(trial, f"{seen.namespace}/{seen.name}")
 

@@ -25,6 +25,7 @@ from schemas.envelope import BindPod, EvictPod, PatchStatus
 from schemas.errors import LockstepError
 from schemas.labels import COMMAND_ID
 from streams.sink.api import REASON, UNKNOWN, Response
+from streams.sink.bodies import status_body, timestamp
 
 #: How long a header with credentials is used before the configuration is asked again (tokens
 #: rotate).
@@ -133,18 +134,18 @@ class KubeApi:
         """See `ApiWriter.patch_status`."""
         if command.resource == "pods":
             path, content = _pod_path(command.namespace, command.name), _STRATEGIC
-            status = pod_status(command.fields)
         else:
             plural, _, group = command.resource.partition(".")
             scope = f"namespaces/{quote(command.namespace, safe='')}/" if command.namespace else ""
             path = f"/apis/{group}/{_VERSION}/{scope}{plural}/{quote(command.name, safe='')}"
-            content, status = _MERGE, command.fields
+            content = _MERGE
+        status = status_body(command.resource, command.fields)
         body = {"metadata": {"uid": command.uid}, "status": status}
         return await self._call("PATCH", f"{path}/status", body, content)
 
     async def create_event(self, command: EvictPod, message: str) -> Response:
         """See `ApiWriter.create_event`."""
-        now = _timestamp(time.time())
+        now = timestamp(time.time())
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -235,21 +236,6 @@ class KubeApi:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
-
-
-def pod_status(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The patch of a pod that waits: condition `PodScheduled=False`; the strategic merge leaves the
-    others alone. `since_us` of the fields is written as the API's `lastTransitionTime`.
-    """
-    condition = {"type": "PodScheduled", "status": "False", **fields}
-    since_us = condition.pop("since_us", None)
-    if since_us is not None:
-        condition["lastTransitionTime"] = _timestamp(since_us // 1_000_000)
-    return {"conditions": [condition]}
-
-
-def _timestamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -76,10 +76,7 @@ class StatusQueue:
         self._writing.pop(key).set()
         denials = self._denials.pop(key, 0) + 1
         if answer.ok:
-            self._written[key] = _essence(command.fields)
-            self._written.move_to_end(key)
-            if len(self._written) > OBJECTS_MAX:
-                self._written.popitem(last=False)
+            self._remember(key, command)
             return True
         if answer.status == _DENIED and denials < DENIALS_MAX:
             self._denials[key] = denials
@@ -87,6 +84,15 @@ class StatusQueue:
             return True
         self._waiting.setdefault(key, command)
         return False
+
+    def _remember(self, key: Key, command: PatchStatus) -> None:
+        """Of pods only: the core repeats the status of another kind when somebody overwrote it."""
+        if command.resource != "pods":
+            return
+        self._written[key] = _essence(command.fields)
+        self._written.move_to_end(key)
+        if len(self._written) > OBJECTS_MAX:
+            self._written.popitem(last=False)
 
     async def settled(self, resource: str, uid: str) -> None:
         """Return once no status of the object is being written."""

@@ -14,7 +14,7 @@ from typing import Any
 from schemas.envelope import BindPod, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
 from streams.sink.api import Response
-from streams.sink.kube import pod_status
+from streams.sink.bodies import group_status, pod_status
 
 LOST = Response(0, "TimeoutError", "no answer")
 
@@ -32,6 +32,7 @@ class FakeApiServer:
     """`ApiWriter` over dictionaries. `calls` lists (method, name) in the order of arrival."""
 
     pods: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    groups: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     leases: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     events: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     budgets: set[tuple[str, str]] = field(default_factory=set)
@@ -75,6 +76,13 @@ class FakeApiServer:
         }
         return uid
 
+    def add_group(self, name: str, *, uid: str | None = None) -> str:
+        """Create or replace a PodGroup; returns its uid."""
+        uid = uid or f"uid-{name}"
+        metadata = {"namespace": "default", "name": name, "uid": uid}
+        self.groups["default", name] = {"metadata": metadata, "status": {}}
+        return uid
+
     def count(self, method: str, name: str | None = None) -> int:
         """How many calls of `method` arrived (about the object `name`)."""
         return sum(1 for each in self.calls if each[0] == method and name in (None, each[1]))
@@ -92,7 +100,7 @@ class FakeApiServer:
         return await self._serve("read_pod", name, lambda: self._read(self.pods, namespace, name))
 
     async def patch_status(self, command: PatchStatus) -> Response:
-        """Sets the condition `PodScheduled`."""
+        """Sets the condition `PodScheduled` of a pod, or merges into the status of a PodGroup."""
         return await self._serve("patch_status", command.name, lambda: self._patch(command))
 
     async def create_event(self, command: EvictPod, message: str) -> Response:
@@ -167,13 +175,18 @@ class FakeApiServer:
         return Response(201)
 
     def _patch(self, command: PatchStatus) -> Response:
-        pod = self.pods.get((command.namespace, command.name))
-        if pod is None:
-            return _status(404, "NotFound", f'pods "{command.name}" not found')
-        if pod["metadata"]["uid"] != command.uid:
+        kind = self.pods if command.resource == "pods" else self.groups
+        found = kind.get((command.namespace, command.name))
+        if found is None:
+            return _status(404, "NotFound", f'{command.resource} "{command.name}" not found')
+        if found["metadata"]["uid"] != command.uid:
             return _status(422, "Invalid", "metadata.uid: field is immutable")
-        pod["status"]["conditions"] = pod_status(command.fields)["conditions"]
-        return Response(200, body=copy.deepcopy(pod))
+        if command.resource == "pods":
+            found["status"]["conditions"] = pod_status(command.fields)["conditions"]
+        else:
+            merged = {**found["status"], **group_status(command.fields)}
+            found["status"] = {name: item for name, item in merged.items() if item is not None}
+        return Response(200, body=copy.deepcopy(found))
 
     def _read(self, kind: dict[tuple[str, str], Any], namespace: str, name: str) -> Response:
         found = kind.get((namespace, name))

@@ -1,0 +1,180 @@
+"""Statuses of PodGroups: after each cycle, those whose group or members changed are worked out, and written if new.
+
+What was last written is part of the PodGroup's row, so nothing is written twice, not even after a restart. A status
+that somebody else overwrites is put right once for each change of our own, and by every list that finishes: there is
+no fight. Must not decide what a phase is: `state.rules.phase` does. Called by `state.machine` only.
+"""
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from state.model.rows import Pod, PodGroup
+from state.model.seen import GroupStatus
+from state.model.state import State
+from state.model.trial import Trial
+from state.rules.phase import KOORDINATOR, Group, Members, settled, timed_out
+
+#: Statuses of one decision: more of them are left to the next one, which is asked for at once.
+STATUSES_MAX: Final = 1_000
+_NEW: Final = GroupStatus()
+
+
+def write_statuses(trial: Trial) -> None:
+    """Commands the statuses that this record changed, and goes on with a pass over all of them if one is due.
+
+    A pass begins when a list has finished (what it showed may differ from what we wrote) or the policy changed.
+    """
+    state = trial.state
+    assert state.policy is not None
+    new_policy = any(trial.moved("policy"))
+    if not state.policy.gangs.writeStatus:
+        if new_policy:
+            _forget_all(trial)
+        return
+    if not state.synced():
+        return  # members may be missing; a pass follows when the last list has finished
+    touched = _touched(trial)
+    begins = new_policy or any(trial.moved("syncs")) or len(touched) > STATUSES_MAX
+    if begins:
+        _pass(trial, "")
+        return
+    for key in sorted(touched):
+        _write(trial, key, listed=False)
+    if trial.statuses:
+        _pass(trial, trial.statuses)
+
+
+def counted(state: State, key: str) -> Members:
+    """The gang's members, by what the API server says of each uid."""
+    pods = [state.pods[uid] for uid in state.members.get(key, ())]
+    phases = [pod.phase for pod in pods]
+    first = min(pods, key=lambda pod: (pod.created_us, pod.uid), default=None)
+    owner = first.owner.partition("/")[2] if first is not None else ""
+    return Members(
+        failed=phases.count("Failed"),
+        occupied_by=f"{first.namespace}/{owner}" if first is not None and owner else "",
+        pods=len(pods),
+        running=phases.count("Running"),
+        scheduled=sum(1 for pod in pods if pod.node),
+        succeeded=phases.count("Succeeded"),
+    )
+
+
+def rule_of(group: PodGroup) -> Group:
+    """What the rule asks of the PodGroup."""
+    return Group(api_group=group.group, created_us=group.created_us, min_member=group.min_member)
+
+
+def status_before(group: PodGroup) -> GroupStatus:
+    """What the next status follows from: our last one, else what we found."""
+    return group.written or group.status or _NEW
+
+
+def _touched(trial: Trial) -> dict[str, None]:
+    """Gangs of which a PodGroup changed, or a member came, went, or changed in what a status says."""
+    state = trial.state
+    keys: dict[str, None] = {}
+    for old, new in trial.moved("podgroups"):
+        group = new or old
+        keys[f"{group.namespace}/{group.name}"] = None
+    for old, new in trial.moved("pods"):
+        if old is None or new is None or _facts(old) != _facts(new):
+            for pod in (old, new):
+                if pod is not None and (key := state.gang_key(pod)) in state.groups_named:
+                    keys[key] = None
+    return keys
+
+
+def _facts(pod: Pod) -> tuple[Any, ...]:
+    return pod.phase, bool(pod.node), pod.labels, pod.annotations
+
+
+def _pass(trial: Trial, after: str) -> None:
+    """Works out all statuses from the gang after `after` on, as many as one decision takes."""
+    state, first = trial.state, len(trial.commands)
+    trial.statuses = ""
+    for key in sorted(state.groups_named):
+        if key <= after:
+            continue
+        _write(trial, key, listed=True)
+        if len(trial.commands) - first >= STATUSES_MAX:
+            trial.statuses, trial.work_left = key, True
+            return
+
+
+def _write(trial: Trial, key: str, *, listed: bool) -> None:
+    """Works out the status of the gang's PodGroups; `listed`: what stands in them has just been listed."""
+    state = trial.state
+    members = counted(state, key)
+    for uid in _newest(state, key):
+        group = state.podgroups[uid]
+        rule = rule_of(group)
+        before = status_before(group)
+        if timed_out(rule, before) and group.written is not None:
+            continue
+        after = settled(rule, before, members, trial.now_us)
+        row, commanded = _next_row(group, after, listed=listed)
+        if commanded:
+            _command(trial, row, after)
+        if row != group:
+            trial.put("podgroups", uid, row)
+
+
+def _next_row(group: PodGroup, after: GroupStatus, *, listed: bool) -> tuple[PodGroup, bool]:
+    """The PodGroup's row when `after` is to stand in its status, and whether that must be commanded."""
+    there = after == (group.status or _NEW)
+    if after != group.written:
+        under_way = group.written is not None and not group.arrived
+        arrived = there and not under_way
+        return replace(group, arrived=arrived, mended=False, written=after), not arrived
+    if there:
+        return replace(group, arrived=True), False
+    if listed:
+        return replace(group, arrived=False), True
+    if group.arrived and not group.mended:
+        return replace(group, arrived=False, mended=True), True
+    return group, False
+
+
+def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
+    """The whole status, so that whatever stood there is replaced; null: the field goes."""
+    fields = {
+        "failed": status.failed,
+        "occupiedBy": status.occupied_by or None,
+        "phase": status.phase,
+        "running": status.running,
+        "start_us": status.schedule_start_us or None,
+        "succeeded": status.succeeded,
+    }
+    if group.group == KOORDINATOR:
+        fields["scheduled"] = status.scheduled
+    trial.command(
+        "PatchStatus",
+        fields={name: fields[name] for name in sorted(fields)},
+        name=group.name,
+        namespace=group.namespace,
+        resource=f"podgroups.{group.group}",
+        uid=group.uid,
+    )
+
+
+def _forget_all(trial: Trial) -> None:
+    """Somebody else writes the statuses from now on: what we wrote says nothing any more."""
+    trial.statuses = ""
+    groups = trial.state.podgroups
+    for uid in sorted(groups):
+        row = replace(groups[uid], arrived=False, mended=False, told="", written=None)
+        if row != groups[uid]:
+            trial.put("podgroups", uid, row)
+
+
+def _newest(state: State, key: str) -> list[str]:
+    """The uids of the gang's PodGroups, one an API group: of two namesakes the newer."""
+    found: dict[str, PodGroup] = {}
+    for uid in state.groups_named.get(key, ()):
+        group = state.podgroups[uid]
+        known = found.get(group.group)
+        if known is None or (known.rv, known.uid) < (group.rv, group.uid):
+            found[group.group] = group
+    return [found[name].uid for name in sorted(found)]
