@@ -8,8 +8,7 @@ hints (`streams.faust_app`).
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -24,6 +23,7 @@ from confluent_kafka import (
 
 from schemas.errors import Fatal, LockstepError, Unavailable
 from streams.log import Entry, LogAddress, LogRecord, LogSettings
+from streams.log_kafka_client import MISSING, MUTE, client_config, translated
 from streams.topics import MESSAGE_BYTES_MAX, SETTINGS
 
 #: Room for the frame around a message of the greatest size.
@@ -36,79 +36,6 @@ _SPREADING_S: Final = 2.0
 #: started may say so for a moment.
 GONE_S: Final = 20.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-_MISSING: Final = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-)
-
-
-def client_config(address: LogAddress, settings: LogSettings) -> dict[str, Any]:
-    """librdkafka settings of every client here: where the brokers are, how to authenticate."""
-    config: dict[str, Any] = {
-        "bootstrap.servers": address.place,
-        "client.id": "lockstep",
-        "security.protocol": settings.security_protocol,
-        "log_level": 0,  # errors are told by exceptions and `error_cb`, not on standard error
-        "error_cb": lambda error: _complain(address, settings, error),
-    }
-    optional = {
-        "sasl.mechanism": settings.sasl_mechanism,
-        "sasl.username": settings.sasl_username,
-        "sasl.password": settings.sasl_password,
-        "ssl.ca.location": settings.ssl_ca,
-        "ssl.certificate.location": settings.ssl_certificate,
-        "ssl.key.location": settings.ssl_key,
-        "ssl.key.password": settings.ssl_key_password,
-    }
-    config.update({name: value for name, value in optional.items() if value})
-    return config
-
-
-#: Brokers -> what a client last complained of (wrong password, refused certificate, no such host).
-_complaints: dict[str, str] = {}
-
-
-def _complain(address: LogAddress, settings: LogSettings, error: KafkaError) -> None:
-    """Keeps what a client says. That all brokers are away is only what follows from it, or all it
-    knows of one that wants to be spoken to in another way.
-    """
-    if error.code() != KafkaError._ALL_BROKERS_DOWN:
-        _complaints[address.place] = error.str()
-        return
-    _complaints.setdefault(
-        address.place,
-        f"nobody answers in {settings.security_protocol},"
-        " which LOCKSTEP_KAFKA_SECURITY_PROTOCOL sets",
-    )
-
-
-@contextmanager
-def translated(
-    address: LogAddress, what: str, client: Any = None, *, known: bool = False
-) -> Iterator[None]:
-    """Kafka's exceptions as ours; `what` names the object.
-
-    `known`: the topic has been there, so a broker that does not know it has only just started.
-
-    A failed request says only that it got no answer; why stands in what `client` complained of
-    before, which it tells when it is polled.
-    """
-    try:
-        yield
-    except KafkaException as error:
-        cause = error.args[0]
-        code = cause.code() if isinstance(cause, KafkaError) else None
-        detail = cause.str() if isinstance(cause, KafkaError) else str(cause)
-        if code in _MISSING and not known:
-            raise LockstepError(
-                f"no topic {what} at {address.place}; `lockstep topics create` makes it"
-            ) from error
-        if client is not None:
-            client.poll(0)
-        complaint = _complaints.pop(address.place, "")
-        reason = f"{detail} ({complaint})" if complaint else detail
-        raise Unavailable(f"kafka {address.place}: {what}: {reason}") from error
 
 
 def _whole_name(address: LogAddress, topic: str) -> str:
@@ -235,14 +162,14 @@ class KafkaReader:
                     # While a partition moves or was just made, its leader is not known everywhere.
                     patience_s = self._settings.timeout_s if known else _SPREADING_S
                     if (code in _MOVING and now < started + self._settings.timeout_s) or (
-                        code in _MISSING and now < started + patience_s
+                        code in MISSING and now < started + patience_s
                     ):
                         time.sleep(_RETRY_S)
                         continue
                     self._unassign()  # what is fetched would go astray in the poll for the reason
                     self._lost = True
                     timeout_s = self._settings.timeout_s
-                    missing = known and code in _MISSING
+                    missing = known and code in MISSING
                     if missing and self._doubts.gone(self._consumer, name, timeout_s):
                         raise _deleted(name, "is no longer at the broker") from error
                     raise
@@ -400,6 +327,7 @@ class KafkaWriter:
                         # A record that fails takes all later ones with it: what is in the log is a
                         # prefix.
                         "enable.gapless.guarantee": True,
+                        "logger": MUTE,
                         "acks": "all",
                         "linger.ms": _LINGER_MS,
                         # What Faust's client reads without another library.
@@ -458,6 +386,7 @@ class KafkaWriter:
     ) -> None:
         """Wait for every record's outcome; raises on the first record (in order) that failed."""
         count = len(entries)
+        ended_by: KafkaError | None = None
         deadline = time.monotonic() + self._settings.timeout_s + 1.0
         while len(reports) < count:
             if time.monotonic() > deadline:
@@ -465,7 +394,11 @@ class KafkaWriter:
                     f"kafka {self._address.place}: no answer to {count - len(reports)} of {count} "
                     "records; they may or may not be in the log"
                 )
-            producer.poll(0.1)
+            # What is refused for good ends the client, with an exception here and a report for each record.
+            try:
+                producer.poll(0.1)
+            except KafkaException as ended:
+                ended_by = ended.args[0]
         for index, (topic, _, _) in enumerate(entries):
             error = reports[index][0]
             name = self._name(topic)
@@ -473,11 +406,12 @@ class KafkaWriter:
                 self._doubts.dispel(name)
                 continue
             timeout_s = self._settings.timeout_s
-            if error.code() in _MISSING and self._doubts.gone(producer, name, timeout_s):
+            if error.code() in MISSING and self._doubts.gone(producer, name, timeout_s):
                 raise _deleted(name, "is no longer at the broker")
             what = f"append to {name}, record {index + 1} of {count}"
+            thrown_away = error.code() == KafkaError._PURGE_QUEUE
             with translated(self._address, what, known=True):
-                raise KafkaException(error)
+                raise KafkaException((thrown_away and ended_by) or error)
 
     def _abandon(self, producer: Producer) -> None:
         """Drop what waits; what a broker already has may still be written."""

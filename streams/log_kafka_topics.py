@@ -11,7 +11,8 @@ from schemas.errors import Fatal, Unavailable
 from schemas.topics import DECISIONS, INTAKE, JOURNAL
 from streams.chain import read_header
 from streams.log import LogAddress, LogSettings
-from streams.log_kafka import KafkaReader, await_topics, client_config, translated
+from streams.log_kafka import KafkaReader, await_topics
+from streams.log_kafka_client import client_config, translated
 from streams.topics import REPLICATION_WANTED, SETTINGS, changelogs
 
 #: What cannot be made anew; all others are caches, or for people.
@@ -42,8 +43,8 @@ def check_kafka_history(address: LogAddress, domains: int, settings: LogSettings
             if lost := sorted(needed & missing):
                 raise Fatal(
                     f"topic {address.prefix}{lost[0]} is missing, though {address.prefix}{filled[0]}"
-                    " holds records: it was deleted; it is not made anew; restore it, or begin a new"
-                    " log (docs/runbooks/LockstepTopicDeleted.md)",
+                    " holds records: it was deleted, or this user may not see it; it is not made anew; restore"
+                    " it, or begin a new log (docs/runbooks/LockstepTopicDeleted.md)",
                     cause="topic_deleted",
                 )
         finally:
