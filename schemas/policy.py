@@ -6,7 +6,7 @@ the journal. A field that a later issue brings is added there, with a default th
 
 import re
 from fractions import Fraction
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
@@ -44,6 +44,8 @@ def duration_us(text: str) -> int:
     return duration
 
 
+_SECONDS_MAX: Final = 1_000_000_000
+MatchPolicy = Literal["once-satisfied", "waiting-and-running", "only-waiting"]
 #: Microseconds; longer ones would not fit the core's integers.
 Duration = Annotated[PositiveInt, Field(le=DURATION_US_MAX)]
 
@@ -53,9 +55,17 @@ class _Group(BaseModel):
 
 
 class GangPolicy(_Group):
-    """CoschedulingArgs. Times in microseconds. `writeStatus`: PodGroups get their status and events from us."""
+    """CoschedulingArgs of Koordinator (first two) and of upstream (`permit…`, `podGroup…`: seconds, percent).
+
+    A gang that does not fit holds nothing: so `podGroupRejectPercentage` is 0, not upstream's 10. `writeStatus`:
+    PodGroups get their status and events from us.
+    """
 
     defaultTimeout: Duration = 600_000_000  # noqa: N815  (the reference's argument names)
+    defaultMatchPolicy: MatchPolicy = "once-satisfied"  # noqa: N815
+    permitWaitingTimeSeconds: Annotated[PositiveInt, Field(le=_SECONDS_MAX)] = 60  # noqa: N815
+    podGroupBackoffSeconds: Annotated[int, Field(ge=0, le=_SECONDS_MAX)] = 0  # noqa: N815
+    podGroupRejectPercentage: Annotated[int, Field(ge=0, le=100)] = 0  # noqa: N815
     writeStatus: bool = True  # noqa: N815
 
 

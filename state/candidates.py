@@ -48,6 +48,21 @@ def refresh(state: State, scores: ClassScores) -> None:
     scores.touch_at = columns.touched.end
 
 
+def count_slots(state: State, scores: ClassScores) -> int:
+    """How many pods of the class fit now, one after another, over all nodes."""
+    refresh(state, scores)
+    ords = (scores.score >= 0).nonzero()[0]
+    columns = state.columns
+    slots = np.full(len(ords), np.iinfo(np.int64).max, dtype=np.int64)
+    for axis, amount in scores.request.items():
+        if amount:
+            free = columns.total[axis].take(ords) - columns.used[axis].take(ords)
+            np.minimum(slots, free // amount, out=slots)
+    if scores.podclass.cards:
+        np.minimum(slots, columns.cards_free.take(ords) // scores.podclass.cards, out=slots)
+    return int(slots.sum())
+
+
 def count_reasons(state: State, scores: ClassScores) -> dict[str, int]:
     """Nodes by why the class can't use them now: NodeSelectorMismatch, Tainted, NoDevice, InsufficientResources."""
     refresh(state, scores)

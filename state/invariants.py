@@ -48,7 +48,11 @@ def _check_indexes(state: State) -> None:
     for uid, pod in sorted(state.pods.items()):
         assert pod.uid == uid
         assert not (pod.node and pod.assumed), f"pod {uid} is bound and assumed at once"
-        assert not pod.assumed or pod.command, f"pod {uid} is assumed without a command"
+        assert not pod.assumed or pod.command or pod.held_until_us, (
+            f"pod {uid} is assumed without a command"
+        )
+        assert not pod.held_until_us or pod.assumed, f"pod {uid} holds no node"
+        assert (uid in state.holding) == (pod.held_until_us > 0), f"holding index of pod {uid}"
         waits = (
             not (pod.node or pod.assumed or pod.command or pod.deleted_us)
             and pod.phase not in FINISHED
@@ -67,7 +71,7 @@ def _check_indexes(state: State) -> None:
         assert (uid in state.backing_off) == (uid in state.waiting and pod.backoff_us > 0), (
             f"back-off index of pod {uid}"
         )
-    for index in (state.waiting, state.active, state.backing_off):
+    for index in (state.waiting, state.active, state.backing_off, state.holding):
         assert all(uid in state.pods for uid in index), "an index has pods that are gone"
     indexed = sum(len(uids) for uids in state.pods_on.values())
     assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
@@ -96,6 +100,7 @@ def _check_groups(state: State) -> None:
     assert named == {key: set(uids) for key, uids in state.groups_named.items()}, "groups_named"
     for key, gang in sorted(state.gangs.items()):
         assert gang.source or state.members.get(key), f"gang {key} is nobody's"
+        assert (key in state.resting) == (gang.rest_until_us > 0), f"resting index of gang {key}"
         for other in gang.groups:
             assert key in state.partners[other], f"partners of gang {other} lack {key}"
     assert sum(map(len, state.partners.values())) == sum(

@@ -152,7 +152,7 @@ def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChange) -> None
     """The pod condition `PodScheduled=False` for a diagnosis that the API server doesn't write itself."""
     if diagnosis.code in (None, Code.GATED, Code.SYNCING):
         return
-    if uid not in trial.state.waiting:
+    if uid not in trial.state.waiting and uid not in trial.state.holding:
         return
     pod = trial.state.pods[uid]
     trial.command(
@@ -174,6 +174,8 @@ def _patch_condition(trial: Trial, uid: str, diagnosis: DiagnosisChange) -> None
 def _next_deadline(state: State, now_us: int) -> int:
     """The earliest moment at which something is due without any news; 0: none."""
     due = [state.pods[uid].backoff_us for uid in state.backing_off]
+    due += [state.pods[uid].held_until_us for uid in state.holding]
+    due += [state.gangs[key].rest_until_us for key in state.resting]
     due += [entry.asked_us + LIST_PATIENCE_US for entry in state.lists.values() if entry.asked_us]
     return min((moment for moment in due if moment > now_us), default=0)
 

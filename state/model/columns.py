@@ -112,6 +112,13 @@ class Columns:
         heapq.heappush(self.freed, node_ord)
         self.respecify(node_ord)
 
+    def free_everywhere(self, resource: str) -> int:
+        """What all nodes together have left of a resource; a node that is over its capacity counts as 0."""
+        axis = self.axes.get(resource)
+        if axis is None:
+            return 0
+        return int(np.maximum(self.total[axis] - self.used[axis], 0).sum())
+
     def touch(self, node_ord: int) -> None:
         """Room on a node changed."""
         self.touched.append(node_ord)

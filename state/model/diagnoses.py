@@ -16,6 +16,9 @@ class Code(StrEnum):
     BACKING_OFF = "BackingOff"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     WAITING_FOR_GROUP = "WaitingForGroup"
+    HOLDING = "HoldingRoom"
+    TIMED_OUT = "TimedOut"
+    GAVE_WAY = "GaveWay"
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     TAINTED = "Tainted"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
@@ -31,6 +34,9 @@ MEANINGS: Final[dict[Code, str]] = {
     Code.BACKING_OFF: "A bind was refused by the API server; it is tried again after the back-off.",
     Code.WAITING_FOR_MEMBERS: "The gang has fewer ready members than it needs.",
     Code.WAITING_FOR_GROUP: "The PodGroup, or a partner gang of the group, is missing or incomplete.",
+    Code.HOLDING: "The pod has a node and waits there for the rest of its NonStrict gang, until its wait time is over.",
+    Code.TIMED_OUT: "The gang's wait time ran out before the rest of it had a node; what it held is free.",
+    Code.GAVE_WAY: "The pod held room for its gang, and a unit ahead of it needed that room.",
     Code.NODE_SELECTOR_MISMATCH: "No node matches the pod's node selector and required node affinity.",
     Code.TAINTED: "Every matching node is cordoned or has a taint that the pod does not tolerate.",
     Code.INSUFFICIENT_RESOURCES: "No matching node has room for the request.",

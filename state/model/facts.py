@@ -21,8 +21,8 @@ def merge_facts(old: Pod, news: PodSeen | PodFound) -> Pod:
     allocations = old.allocations
     if news.allocations:
         allocations = news.allocations
-    elif news.node and old.assumed and news.node != old.assumed:
-        allocations = ()  # they were chosen on another node than the one it is bound to
+    elif news.node and old.assumed and (news.node != old.assumed or old.held_until_us):
+        allocations = ()  # they were chosen for a bind that is not this one
     return replace(
         old,
         allocations=allocations,
@@ -54,6 +54,8 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     state = trial.state
     if new.node or new.phase in FINISHED or new.deleted_us:
         new = replace(new, attempts=0, backoff_us=0, diagnosis=None, parked=False)
+        if new.held_until_us:
+            new = let_go(new)
     if new == old:
         return
     trial.put("pods", new.uid, new)
@@ -66,6 +68,13 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
             refresh_gang(trial, state.gang_key(old))
     if new.node and (old is None or not old.node):
         mark_satisfied(trial, new)
+
+
+def let_go(pod: Pod) -> Pod:
+    """`pod` without the node that it holds for its gang."""
+    return replace(
+        pod, allocations=pod.allocations if pod.node else (), assumed="", held_until_us=0
+    )
 
 
 def remove_pod(trial: Trial, pod: Pod, rv: int) -> None:

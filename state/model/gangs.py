@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from state.model.podclass import gang_groups, gang_mode, gang_wait_us
+from state.model.podclass import gang_groups, gang_match, gang_mode, gang_wait_us
 from state.model.rows import Gang, Pod, PodGroup
 from state.model.state import State
 from state.model.trial import Trial
@@ -32,7 +32,7 @@ def mark_satisfied(trial: Trial, pod: Pod) -> None:
     key = trial.state.gang_key(pod)
     gang = trial.state.gangs.get(key) if key else None
     if gang is not None and not gang.satisfied:
-        trial.put("gangs", key, replace(gang, satisfied=True))
+        trial.put("gangs", key, replace(gang, rest_until_us=0, satisfied=True, timeouts=0))
         trial.gangs_changed[key] = None
 
 
@@ -65,10 +65,13 @@ def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) ->
         name=group.name,
         namespace=group.namespace,
         groups=with_self(gang_groups(group.annotations), key),
+        match=gang_match(group.annotations),
         min_member=group.min_member,
         mode=gang_mode(group.annotations),
+        rest_until_us=old.rest_until_us if old is not None and same else 0,
         satisfied=(old is not None and same and old.satisfied) or any_bound(state, key),
         source=group.uid,
+        timeouts=old.timeouts if old is not None and same else 0,
         wait_us=group.schedule_timeout_us or gang_wait_us(group.annotations),
     )
 
@@ -86,6 +89,7 @@ def _from_members(state: State, key: str, old: Gang | None) -> Gang:
         name=said.gang,
         namespace=first.namespace,
         groups=with_self(said.groups, key) if initialised else (),
+        match=said.match,
         min_member=said.min_member if initialised else 0,
         mode=said.mode,
         satisfied=any_bound(state, key),

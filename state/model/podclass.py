@@ -39,7 +39,11 @@ _LIGHT_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 _GANG: Final = "gang.scheduling.koordinator.sh/"
 _DURATION_PART: Final = re.compile("([0-9]+)([hmsu]+)")
 _UNITS_US: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+_MATCH_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
+MATCH_POLICIES: Final = ("once-satisfied", "waiting-and-running", "only-waiting")
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
+_SUB_PRIORITY: Final = "koordinator.sh/priority"
+_INT32: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
 class TolerationSeen(Struct, forbid_unknown_fields=True, frozen=True):
@@ -106,7 +110,9 @@ class Membership(Struct, frozen=True):
     mode: str = "Strict"
     groups: tuple[str, ...] = ()
     wait_us: int = 0
+    match: str = ""
     quota: str = ""
+    sub_priority: int = 0
 
 
 _spec_decoder = msgspec.json.Decoder(SpecSeen)
@@ -197,13 +203,13 @@ def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
 def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
     """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1)."""
     labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)
-    quota = labels.get(_QUOTA_LABEL, "")
+    quota, sub_priority = labels.get(_QUOTA_LABEL, ""), _whole(labels.get(_SUB_PRIORITY, ""))
     for key in _GROUP_LABELS:
         if labels.get(key):
-            return Membership(gang=labels[key], quota=quota)
+            return Membership(gang=labels[key], quota=quota, sub_priority=sub_priority)
     name = labels.get(_LIGHT_NAME) or annotations.get(_GANG + "name", "")
     if not name:
-        return Membership(quota=quota)
+        return Membership(quota=quota, sub_priority=sub_priority)
     minimum = _natural(labels.get(_LIGHT_MIN) or annotations.get(_GANG + "min-available", ""))
     total = max(_natural(annotations.get(_GANG + "total-number", "")), minimum)
     return Membership(
@@ -214,13 +220,21 @@ def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
         mode=gang_mode(annotations),
         groups=gang_groups(annotations),
         wait_us=gang_wait_us(annotations),
+        match=gang_match(annotations),
         quota=quota,
+        sub_priority=sub_priority,
     )
 
 
 def gang_mode(annotations: dict[str, str]) -> str:
     """`Strict` unless the annotation says exactly `NonStrict`."""
     return "NonStrict" if annotations.get(_GANG + "mode") == "NonStrict" else "Strict"
+
+
+def gang_match(annotations: dict[str, str]) -> str:
+    """The match policy that the annotations give, by either key; empty: none that is known, so the policy's default."""
+    said = annotations.get(_GANG + "match-policy") or annotations.get(_MATCH_ALIAS, "")
+    return said if said in MATCH_POLICIES else ""
 
 
 def gang_groups(annotations: dict[str, str]) -> tuple[str, ...]:
@@ -241,6 +255,12 @@ def gang_wait_us(annotations: dict[str, str]) -> int:
             return 0
         total, at = total + int(part[1]) * factor, part.end()
     return min(total, ANNOTATED_MAX) if at == len(text) else 0
+
+
+def _whole(text: str) -> int:
+    """A 32-bit number with a sign; 0 for anything else."""
+    number = int(text) if _INT32.fullmatch(text) else 0
+    return number if -(1 << 31) <= number < 1 << 31 else 0
 
 
 def _natural(text: str) -> int:

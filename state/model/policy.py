@@ -26,8 +26,13 @@ class CycleBounds(Struct, frozen=True):
 
 
 class GangBounds(Struct, frozen=True):
-    """Gangs. A journal from before a field was there goes on without what it brings."""
+    """Gangs. Defaults: what holds where a journal's policy doesn't know the field yet."""
 
+    defaultMatchPolicy: str = "once-satisfied"  # noqa: N815
+    defaultTimeout: int = 600_000_000  # noqa: N815
+    permitWaitingTimeSeconds: int = 60  # noqa: N815
+    podGroupBackoffSeconds: int = 0  # noqa: N815
+    podGroupRejectPercentage: int = 0  # noqa: N815
     writeStatus: bool = False  # noqa: N815
 
 

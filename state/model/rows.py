@@ -16,7 +16,10 @@ from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, TaintSeen
 
 
 class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's."""
+    """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's.
+
+    `held_until_us`: `assumed` has no bind yet, it is held so long for the rest of its gang.
+    """
 
     allocations: tuple[DeviceHeld, ...] = ()
     annotations: Raw = EMPTY
@@ -28,6 +31,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     deleted_us: int = 0
     diagnosis: Diagnosis | None = None
     gates: tuple[str, ...] = ()
+    held_until_us: int = 0
     labels: Raw = EMPTY
     name: str
     namespace: str
@@ -80,17 +84,22 @@ class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 class Gang(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Our unit of all-or-nothing. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
 
-    `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone.
+    `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone. `match` and
+    `wait_us`: its own, empty and 0: the policy's. `timeouts`: wait times that ran out in a row; it holds nothing until
+    `rest_until_us`.
     """
 
     created_us: int
     groups: tuple[str, ...] = ()
+    match: str = ""
     min_member: int = 0
     mode: str = "Strict"
     name: str
     namespace: str
+    rest_until_us: int = 0
     satisfied: bool = False
     source: str = ""
+    timeouts: int = 0
     wait_us: int = 0
 
 

@@ -66,6 +66,8 @@ class State:
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
+        self.holding: dict[str, None] = {}  # assumed for the rest of their gang, no bind yet
+        self.resting: dict[str, None] = {}  # gangs whose wait time ran out
         self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
         self._parked_key: dict[str, ParkedKey] = {}
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
@@ -197,6 +199,7 @@ class State:
             _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
         elif table == "gangs":
             gang, known = cast("Gang | None", row), cast("Gang | None", old)
+            _mark(self.resting, key, gang is not None and gang.rest_until_us > 0)
             for other in known.groups if known is not None else ():
                 _index(self.partners, other, key, False)
             for other in gang.groups if gang is not None else ():
@@ -235,6 +238,7 @@ class State:
         self._index_waiting(uid, new)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
+        _mark(self.holding, uid, pod is not None and pod.held_until_us > 0)
         parked_key = self._parked_key.pop(uid, None)
         if parked_key is not None:
             _index(self.parked, parked_key, uid, False)

@@ -100,6 +100,55 @@ def partner_waits(gang: str, partner: str, reason: Diagnosis) -> Diagnosis:
     )
 
 
+def backing_off(gang: str, until_us: int) -> Diagnosis:
+    """Diagnosis of the members of a gang that was rejected and is not tried for a while."""
+    return Diagnosis(
+        code=Code.BACKING_OFF,
+        details={"gang": gang, "until_us": until_us},
+        message=f"gang {gang} did not fit and backs off (podGroupBackoffSeconds)",
+    )
+
+
+def room_missing(gang: str, resources: dict[str, dict[str, int]]) -> Diagnosis:
+    """Diagnosis of the members of a gang whose `minResources` are not free."""
+    short = ", ".join(
+        f"{name} (wants {amounts['want']}, {amounts['have']} free)"
+        for name, amounts in resources.items()
+    )
+    return Diagnosis(
+        code=Code.INSUFFICIENT_RESOURCES,
+        details={"gang": gang, "resources": resources},
+        message=f"minResources of gang {gang} are not free: short of {short}",
+    )
+
+
+def timed_out(unit: str) -> Diagnosis:
+    """Diagnosis of members that held room until the wait time was over."""
+    return Diagnosis(
+        code=Code.TIMED_OUT,
+        details={"gang": unit},
+        message=f"the wait time of {unit} ran out before all of it had a node; what it held is free",
+    )
+
+
+def gave_way(gang: str, unit: str) -> Diagnosis:
+    """Diagnosis of members that let go of room which they held, for what comes before them."""
+    return Diagnosis(
+        code=Code.GAVE_WAY,
+        details={"for": unit, "gang": gang},
+        message=f"gang {gang} let go of the room it held, for {unit}",
+    )
+
+
+def node_closed(gang: str, node: str) -> Diagnosis:
+    """Diagnosis of a member whose node left, or is closed to it now."""
+    return Diagnosis(
+        code=Code.GAVE_WAY,
+        details={"gang": gang, "node": node},
+        message=f"held room on {node}, which is gone or closed to it now",
+    )
+
+
 def _details(misfit: Misfit) -> dict[str, object]:
     details: dict[str, object] = {"nodes": misfit.nodes}
     if misfit.resources:

@@ -4,14 +4,15 @@ from msgspec import Struct
 
 
 class OrderKey(Struct, frozen=True, order=True):
-    """Sorts units: higher priority first, then the older, then by `ns/name`, then by uid."""
+    """Sorts units: higher priority first, then the higher sub-priority label, the older, by `ns/name`, by uid."""
 
     negative_priority: int
+    negative_sub_priority: int
     created_us: int
     name: str
     uid: str
 
 
-def order_key(priority: int, created_us: int, name: str, uid: str) -> OrderKey:
-    """The key of a unit: a single pod, or a gang group under its first gang's name."""
-    return OrderKey(-priority, created_us, name, uid)
+def order_key(rank: tuple[int, int], created_us: int, name: str, uid: str) -> OrderKey:
+    """The key of a unit: a single pod, or a gang group under its first gang's name. `rank`: priority, sub-priority."""
+    return OrderKey(-rank[0], -rank[1], created_us, name, uid)

@@ -35,6 +35,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         assumed=facts.assumed if facts else "",
         deleted_us=facts.deleted_us if facts else (seen.deleted_us or 0),
         gates=seen.gates,
+        held_until_us=facts.held_until_us if facts else 0,
         labels=state.intern(seen.labels),
         node=facts.node if facts else (seen.node or ""),
         owner=seen.owner or "",

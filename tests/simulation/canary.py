@@ -21,6 +21,7 @@ from state.model.facts import forget_facts
 from state.model.seen import CommandEndSeen, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
+from state.units import Units
 from streams.chain import Chain, read_header
 from streams.sequencer import Sequencer
 from streams.sink.lease import Lease
@@ -64,12 +65,12 @@ def lost_delete() -> AbstractContextManager[Any]:
 
 def half_gang() -> AbstractContextManager[Any]:
     """A gang's minimum that fits only in part is placed in part."""
-    place = Cycle._place_minimum
+    place = Units._place_minimum
 
-    def planted(self: Cycle, *given: Any) -> None:
+    def planted(self: Units, *given: Any) -> None:
         place(self, *given)
 
-    return patch.object(Cycle, "_place_minimum", planted)
+    return patch.object(Units, "_place_minimum", planted)
 
 
 def unordered_set() -> AbstractContextManager[Any]:

@@ -1,0 +1,167 @@
+"""Puts pods on nodes within one trial, holds them there, lets them go, and writes why a pod has none.
+
+Called by `state.units`, which decides what belongs together. What didn't fit is remembered for the trial: room only
+shrinks while units are tried, but for `let_go`, which forgets it.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from state.candidates import count_reasons, count_slots, most_free, pick_node
+from state.model.diagnoses import Code, Diagnosis
+from state.model.facts import let_go
+from state.model.rows import OpenCommand, Pod
+from state.model.scores import MAY, ClassScores
+from state.model.seen import DeviceHeld
+from state.model.state import State
+from state.model.trial import Trial
+from state.rules.allocate import allocation_annotation, whole_cards
+from state.rules.explain import Misfit
+from state.rules.filters import node_reason
+
+
+class Mark(Struct, frozen=True):
+    """A point of a trial to come back to."""
+
+    trial: tuple[int, int]
+    placed: int
+    let_some_go: bool
+    misfits: dict[bytes, Misfit]
+
+
+class Placement:
+    """Writes of one trial's units. `placed`: pods that got a node. `let_some_go`: room came free on the way."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.state: State = trial.state
+        self.placed = 0
+        self.let_some_go = False
+        self._misfits: dict[bytes, Misfit] = {}
+
+    def mark(self) -> Mark:
+        """Where things stand."""
+        return Mark(self.trial.mark(), self.placed, self.let_some_go, dict(self._misfits))
+
+    def back_to(self, mark: Mark) -> None:
+        """As things stood at `mark`."""
+        self.trial.back_to(mark.trial)
+        self.placed, self.let_some_go = mark.placed, mark.let_some_go
+        self._misfits = dict(mark.misfits)
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    def place(self, pod: Pod, held_until_us: int = 0) -> bool:
+        """Assumes the pod on its best node and commands the bind, unless it is to be held; False: no node fits."""
+        state = self.state
+        if bytes(pod.spec) in self._misfits:
+            return False
+        scores = state.scores_of(pod)
+        node_ord = pick_node(state, scores)
+        if node_ord < 0:
+            return False
+        node = state.columns.names[node_ord]
+        placed = replace(
+            pod,
+            allocations=self._cards(scores, node),
+            assumed=node,
+            backoff_us=0,
+            diagnosis=None,
+            held_until_us=held_until_us,
+            parked=False,
+        )
+        self.placed += 1
+        if held_until_us:
+            self.trial.put(
+                "pods", pod.uid, replace(placed, diagnosis=_holding(node, held_until_us))
+            )
+        else:
+            self.send(placed)
+        return True
+
+    def send(self, pod: Pod) -> None:
+        """Commands the bind of a pod that is assumed."""
+        opened = OpenCommand(
+            kind="BindPod",
+            name=pod.name,
+            namespace=pod.namespace,
+            uid=pod.uid,
+            annotations=allocation_annotation(pod.allocations),
+            node=pod.assumed,
+        )
+        command = self.trial.open(opened)
+        sent = replace(pod, command=command, diagnosis=None, held_until_us=0)
+        self.trial.put("pods", pod.uid, sent)
+
+    def let_go(self, pod: Pod, diagnosis: Diagnosis) -> None:
+        """Takes back a node that the pod held; whoever was tried before may fit now."""
+        told = replace(let_go(pod), diagnosis=diagnosis, parked=True)
+        self.trial.put("pods", pod.uid, told)
+        self._misfits.clear()
+        self.let_some_go = True
+
+    def may_stay(self, pod: Pod) -> bool:
+        """Whether the node that the pod holds is still there and open to it."""
+        node = self.state.nodes.get(pod.assumed)
+        return node is not None and node_reason(self.state.class_of(pod), node) == MAY
+
+    def slots(self, pod: Pod) -> int:
+        """How many pods like this one fit now, each on some node."""
+        return count_slots(self.state, self.state.scores_of(pod))
+
+    def _cards(self, scores: ClassScores, node: str) -> tuple[DeviceHeld, ...]:
+        count = scores.podclass.cards
+        if not count or self.state.devices_of(node) is None:
+            return ()
+        return whole_cards(self.state.free_cards(node), count)
+
+    # -- words -----------------------------------------------------------------------------------------------
+
+    def is_ready(self, pod: Pod) -> bool:
+        """Whether the pod may be tried; says why not."""
+        podclass = self.state.class_of(pod)
+        if pod.gates:
+            code, message = Code.GATED, f"scheduling gates: {', '.join(pod.gates)}"
+        elif podclass.invalid:
+            code, message = Code.INVALID_REQUEST, podclass.invalid
+        elif podclass.unsupported:
+            code, message = (
+                Code.UNSUPPORTED,
+                f"this version does not decide: {podclass.unsupported}",
+            )
+        else:
+            return pod.backoff_us <= self.trial.now_us
+        self.explain(pod, Diagnosis(code=code, message=message))
+        return False
+
+    def misfit(self, pod: Pod) -> Misfit:
+        """Why pods like this one have no node now."""
+        key = bytes(pod.spec)
+        found = self._misfits.get(key)
+        if found is None:
+            scores = self.state.scores_of(pod)
+            found = Misfit(
+                nodes=count_reasons(self.state, scores), resources=most_free(self.state, scores)
+            )
+            self._misfits[key] = found
+        return found
+
+    def is_misfit(self, spec: bytes) -> bool:
+        """Whether a pod of that class was found to have no node, and nothing came free since."""
+        return spec in self._misfits
+
+    def explain(self, pod: Pod, diagnosis: Diagnosis, *, parked: bool = True) -> None:
+        """Writes why the pod waits; a parked pod is tried again only when something came that may help."""
+        pod = self.state.pods[pod.uid]
+        backoff_us = pod.backoff_us if pod.backoff_us > self.trial.now_us else 0
+        if (pod.diagnosis, pod.parked, pod.backoff_us) != (diagnosis, parked, backoff_us):
+            told = replace(pod, backoff_us=backoff_us, diagnosis=diagnosis, parked=parked)
+            self.trial.put("pods", pod.uid, told)
+
+
+def _holding(node: str, until_us: int) -> Diagnosis:
+    return Diagnosis(
+        code=Code.HOLDING,
+        details={"node": node, "until_us": until_us},
+        message=f"holds room on {node} until the rest of its gang has a node, or its wait time is over",
+    )
