@@ -91,6 +91,8 @@ class Cycle:
 
         The latter only to say so (amounts are as of the last try); members of a gang are told with their gang.
         """
+        if self.state.holding:  # what is free and what is held may do together
+            return True
         first = self.state.pods[next(iter(uids))]
         if (
             not self.placement.is_misfit(spec)

@@ -26,6 +26,7 @@ class Mark(Struct, frozen=True):
     trial: tuple[int, int]
     placed: int
     let_some_go: bool
+    told: int
     misfits: dict[bytes, Misfit]
 
 
@@ -38,16 +39,21 @@ class Placement:
         self.placed = 0
         self.let_some_go = False
         self._misfits: dict[bytes, Misfit] = {}
+        self._told: dict[str, None] = {}  # who let go: why is worth more than what it lacks now
 
     def mark(self) -> Mark:
         """Where things stand."""
-        return Mark(self.trial.mark(), self.placed, self.let_some_go, dict(self._misfits))
+        return Mark(
+            self.trial.mark(), self.placed, self.let_some_go, len(self._told), dict(self._misfits)
+        )
 
     def back_to(self, mark: Mark) -> None:
         """As things stood at `mark`."""
         self.trial.back_to(mark.trial)
         self.placed, self.let_some_go = mark.placed, mark.let_some_go
         self._misfits = dict(mark.misfits)
+        for uid in list(self._told)[mark.told :]:
+            del self._told[uid]
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -95,6 +101,7 @@ class Placement:
 
     def let_go(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """Takes back a node that the pod held; whoever was tried before may fit now."""
+        self._told[pod.uid] = None
         told = replace(let_go(pod), diagnosis=diagnosis, parked=True)
         self.trial.put("pods", pod.uid, told)
         self._misfits.clear()
@@ -152,6 +159,8 @@ class Placement:
 
     def explain(self, pod: Pod, diagnosis: Diagnosis, *, parked: bool = True) -> None:
         """Writes why the pod waits; a parked pod is tried again only when something came that may help."""
+        if pod.uid in self._told:
+            return
         pod = self.state.pods[pod.uid]
         backoff_us = pod.backoff_us if pod.backoff_us > self.trial.now_us else 0
         if (pod.diagnosis, pod.parked, pod.backoff_us) != (diagnosis, parked, backoff_us):

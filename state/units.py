@@ -61,6 +61,8 @@ class Units:
         self.placement = placement
         self.trial = placement.trial
         self.state: State = placement.state
+        #: Class and rank of pods that would not fit even where less important gangs let go.
+        self._in_vain: dict[tuple[bytes, int, int], None] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -148,12 +150,17 @@ class Units:
 
     def _room_for_single(self, unit: Unit, pod: Pod) -> bool:
         """Places the pod in room that less important gangs hold."""
+        tried = bytes(pod.spec), unit.key.negative_priority, unit.key.negative_sub_priority
+        if not self.state.holding or tried in self._in_vain:
+            return False
         mark = self.placement.mark()
         for keys in self._holders_behind(unit, equals=False):
             self._give_way(keys, f"{pod.namespace}/{pod.name}")
             if self.placement.place(pod):
+                self._in_vain.clear()
                 return True
         self.placement.back_to(mark)
+        self._in_vain[tried] = None
         return False
 
     # -- gang groups -----------------------------------------------------------------------------------------
@@ -325,6 +332,7 @@ class Units:
             inner = self.placement.mark()
             attempt = self._place_minimums(members)
             if not attempt.short:
+                self._in_vain.clear()
                 return attempt
             self.placement.back_to(inner)
         self.placement.back_to(mark)
