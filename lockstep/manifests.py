@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -35,18 +35,33 @@ class Document:
         return f"{self.file}: document {self.number} ({what})"
 
 
+#: Nodes that aliases may add to a document. A few lines of aliases of aliases stand for more than any memory holds.
+ALIASED_MAX: Final = 100_000
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: a time stays text, a key that stands twice is an error."""
+    """YAML as Kubernetes reads it: a time stays text, a key that stands twice is an error; aliases are bounded."""
+
+    def construct_document(self, node: Any) -> Any:
+        """What a document holds; raises for aliases of themselves, and for too much of them."""
+        sizes: dict[int, int | None] = {}
+        added = _written_out(node, sizes) - len(sizes)
+        if added > ALIASED_MAX:
+            problem = f"its aliases stand for {added} nodes, at most {ALIASED_MAX}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return super().construct_document(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """The map of a node; raises for a key that stands in it twice."""
-        seen: list[Any] = []
+        seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # no key of an object; the constructor says so
             if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} stands twice", key.start_mark
                 )
-            seen.append(key.value)
+            seen.add(key.value)
         made: dict[Any, Any] = super().construct_mapping(node, deep)
         return made
 
@@ -55,6 +70,24 @@ _Loader.yaml_implicit_resolvers = {
     letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
     for letter, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
+
+
+def _written_out(node: Any, sizes: dict[int, int | None]) -> int:
+    """Nodes below and with `node` if every alias were written out. `sizes`: by id of a node; None while it is open."""
+    known = sizes.get(id(node), 0)
+    if known is None:
+        problem = "an alias stands within what it names"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    if known:
+        return known
+    sizes[id(node)] = None
+    total = 1
+    if isinstance(node, yaml.MappingNode):
+        total += sum(_written_out(part, sizes) for pair in node.value for part in pair)
+    elif isinstance(node, yaml.SequenceNode):
+        total += sum(_written_out(part, sizes) for part in node.value)
+    sizes[id(node)] = total
+    return total
 
 
 def read_documents(files: list[str]) -> list[Document]:
