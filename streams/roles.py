@@ -126,7 +126,7 @@ class SequencerRole:
         self._reader = reader
         self._leadership = leadership
         self._next = {JOURNAL: journal_offset, DECISIONS: decisions_offset}
-        self._watch = StallWatch(JOURNAL)
+        self._watches = {topic: StallWatch(topic) for topic in self._next}
         self._back = _ReadBack()
         self._time: Timekeeper | None = None
         self._letters: list[bytes] = []
@@ -245,11 +245,13 @@ class SequencerRole:
             return
         self._next[record.topic] = record.offset + 1
         data, sequencer = record.value or b"", self.sequencer
+        watch = self._watches[record.topic]
         if record.topic == DECISIONS:
             sequencer.on_decision(data)
+            watch.note(sequencer.decisions, time.monotonic())
             return
         sequencer.on_journal(data)
-        self._watch.note(sequencer.chain, time.monotonic())
+        watch.note(sequencer.chain, time.monotonic())
         if not sequencer.is_own(data):
             self._leadership.on_foreign_record()
 

@@ -69,7 +69,7 @@ class Sequencer:
         self._observations_max = observations_max
         self._pipeline_max = pipeline_max
         self.chain = Chain()
-        self._decisions = DecisionChain()
+        self.decisions = DecisionChain()
         self._positions: dict[str, int] = {}
         self._accepted_us = 0
         self._tail: deque[_Appended] = deque()
@@ -102,8 +102,8 @@ class Sequencer:
         """
         sequencer = cls(**settings)
         sequencer.chain = chain.copy()
-        sequencer._decisions = DecisionChain(decisions.sequence, decisions.digest)
-        sequencer._decisions.header = decisions.header
+        sequencer.decisions = DecisionChain(decisions.sequence, decisions.digest)
+        sequencer.decisions.header = decisions.header
         sequencer._positions = dict(positions)
         sequencer._accepted_us = timestamp_us
         sequencer._restart()
@@ -124,7 +124,7 @@ class Sequencer:
     @property
     def decided(self) -> int:
         """Sequence of the last accepted decision."""
-        return self._decisions.sequence
+        return self.decisions.sequence
 
     @property
     def positions(self) -> dict[str, int]:
@@ -157,7 +157,7 @@ class Sequencer:
 
     def due_us(self) -> int | None:
         """When the next tick is due (0: at once), or None when nothing waits for one."""
-        header = self._decisions.header
+        header = self.decisions.header
         if header is None or self._tail or header.sequence != self.chain.sequence:
             return None
         if header.work_left:
@@ -213,7 +213,7 @@ class Sequencer:
 
     def on_decision(self, data: bytes) -> bool:
         """Takes the next entry of `decisions`. True if it was accepted."""
-        return self._decisions.accept(data)
+        return self.decisions.accept(data)
 
     def append_failed(self) -> None:
         """An append was refused or its outcome is unknown: all that was not read back is built

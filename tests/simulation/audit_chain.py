@@ -54,6 +54,21 @@ class ChainAudit:
             detail = f"{replica} derives {digest[:12]}, {other} {known[:12]}"
             raise Violation("digest-differs", sequence, "", detail)
 
+    def forget_after(self, sequence: int) -> None:
+        """The log has lost the records after `sequence`, which had not been decided: no history."""
+        assert len(self.decisions) <= sequence < len(self.records)
+        for kept in (self.records, self._record_bytes, self._hashes):
+            del kept[sequence:]
+        self._last_hash = self._hashes[-1]
+        self._timestamp_us = self.records[-1]["timestamp_us"]
+        self.positions = dict(self.records[-1]["positions"])
+        self._replicas = {at: known for at, known in self._replicas.items() if at <= sequence}
+        self._offsets["journal"] = self._reader.end_offset("journal")
+
+    def reread(self, topic: str, offset: int) -> None:
+        """What `topic` holds from `offset` on has changed; what is history already is met again."""
+        self._offsets[topic] = min(self._offsets[topic], offset)
+
     def untaken(self) -> dict[str, int]:
         """Messages by intake topic that no accepted record has taken in."""
         ends = {topic: self._reader.end_offset(topic) for topic in INTAKE}

@@ -16,6 +16,15 @@ class Chances:
     append_unknown: float = 0.04
     append_partly: float = 0.02
     append_late: float = 0.02
+    #: The log itself, in each round: a checkpoint is spoilt, retention eats the head, an unclean
+    #: election loses the tail of the journal or of the decisions (once a seed).
+    checkpoint_spoilt: float = 0.006
+    head_eaten: float = 0.004
+    tail_lost: float = 0.0015
+    #: A projector that dies: its tables are wiped, one of them is lost, or rows of it are.
+    disk_wiped: float = 0.25
+    table_lost: float = 0.25
+    rows_lost: float = 0.25
     #: Intake: a message published twice, or held back (others of its kind wait behind it).
     message_twice: float = 0.05
     message_held: float = 0.10
@@ -41,15 +50,18 @@ class Chances:
 
 
 class Chaos:
-    """The dice of one seed. Every draw of the world goes through `dice`."""
+    """The dice of one seed. Every draw of the world goes through `dice`. Faults named in `off` never
+    happen.
+    """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, off: tuple[str, ...] = ()) -> None:
         self.dice = random.Random(seed)
         self.chances = Chances()
         self.raging = True
         for field in fields(Chances):
             mood = self.dice.choice((0.0, 0.5, 1.0, 1.0, 2.0))
-            setattr(self.chances, field.name, getattr(self.chances, field.name) * mood)
+            chance = 0.0 if field.name in off else getattr(self.chances, field.name) * mood
+            setattr(self.chances, field.name, chance)
 
     def happens(self, fault: str) -> bool:
         """Whether the fault happens now."""

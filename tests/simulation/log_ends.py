@@ -16,12 +16,20 @@ from tests.simulation.clock import Clock
 class LogEnds:
     """Reader and `LogWriter` of the process that `is_dead` speaks of."""
 
-    def __init__(self, url: str, clock: Clock, chaos: Chaos, is_dead: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        chaos: Chaos,
+        is_dead: Callable[[], bool],
+        elections: Callable[[], int],
+    ) -> None:
         self.reader: LogReader = open_reader(url)
         self._writer = open_writer(url)
         self._clock = clock
         self._chaos = chaos
         self._is_dead = is_dead
+        self._elections = elections
 
     def append(self, topic: str, key: bytes | None, value: bytes | None) -> int:
         """See `LogWriter.append`."""
@@ -34,10 +42,10 @@ class LogEnds:
         if chaos.happens("append_refused"):
             raise Unavailable("the log did not take it")
         if chaos.happens("append_late"):
-            late = list(entries)
+            late, elections = list(entries), self._elections()
             self._clock.at(
                 self._clock.now_us + chaos.between_us(0.05, 10.0),
-                lambda: self._land(late),
+                lambda: self._land(late, elections),
             )
             raise Unavailable("no answer; it is still under way")
         if chaos.happens("append_partly"):
@@ -51,5 +59,7 @@ class LogEnds:
     def close(self) -> None:
         """See `LogWriter.close`."""
 
-    def _land(self, entries: list[Entry]) -> None:
-        self._writer.append_many(entries)
+    def _land(self, entries: list[Entry], elections: int) -> None:
+        """Arrives, unless the broker that it was under way to has lost its place since."""
+        if elections == self._elections():
+            self._writer.append_many(entries)

@@ -16,8 +16,10 @@ from schemas.observations import CommandEnded, Observed
 from schemas.topics import RESULTS
 from streams.chain import DecisionChain
 from streams.checkpoints import Checkpointer, CheckpointStore
+from streams.feed import check_gapless
 from streams.history import Bound, LogHistory
 from streams.log import LogRecord
+from streams.place import CHECK_S, Places
 from streams.recovery import recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.sink.lease import Lease, LeaseSettings, keep
@@ -51,6 +53,15 @@ class World(Protocol):
     server: ApiServer
     policy: dict[str, Any]
 
+    def count_elections(self) -> int:
+        """How often the log has lost its tail."""
+
+    def take_disk(self) -> Any:
+        """A disk for a projector: one that a dead one has left, or a new one."""
+
+    def leave_disk(self, disk: Any) -> None:
+        """A projector has died."""
+
     def note_digest(self, replica: str, sequence: int, digest: str) -> None:
         """A replica derived this digest."""
 
@@ -66,7 +77,16 @@ class Process:
         self.dead = False
         self.asleep_until_us = 0
         self.dice = world.chaos.dice
-        self.log = LogEnds(world.url, world.clock, world.chaos, lambda: self.dead)
+        #: Topic -> offset of the next record that it reads.
+        self.next: dict[str, int] = {}
+        self.log = LogEnds(
+            world.url, world.clock, world.chaos, lambda: self.dead, world.count_elections
+        )
+
+    @property
+    def folded(self) -> int:
+        """Sequence of the last record whose outcome it holds, decided by whomever; 0: it holds none."""
+        return 0
 
     def turn(self) -> None:
         """Do a little."""
@@ -125,14 +145,21 @@ class RoleProcess(LoopProcess):
     async def _feed(self, role: Role) -> None:
         """Hands on consecutive records of each topic, topics in any order."""
         self.next = dict(role.next_offsets())
+        seconds = self.world.clock.seconds
+        places, check_s = Places(self.next, seconds), seconds()
         while True:
+            if seconds() >= check_s:
+                check_s = seconds() + CHECK_S
+                places.check(self.log.reader)
             topics = list(self.next)
             self.dice.shuffle(topics)
             for topic in topics:
                 limit = self.dice.randint(1, 40)
                 found = self.log.reader.read(topic, self.next[topic], limit)
                 if found:
+                    check_gapless(topic, self.next[topic], found)
                     self.next[topic] = found[-1].offset + 1
+                    places.note(found[-1])
                     await role.on_records(topic, found)
                     self.on_fed()
             await asyncio.sleep(self.dice.uniform(0.001, 0.1))
@@ -160,6 +187,7 @@ class SequencerProcess(RoleProcess):
             decisions_offset=found.decider.decisions_offset,
         )
         role.reposition = lambda topic, offset: self.next.update({topic: offset})
+        self.next = role.next_offsets()
         self.sequencer = role.sequencer
         wrong_us = 0
         if world.chaos.happens("clock_wrong"):
@@ -179,8 +207,14 @@ class DeciderProcess(RoleProcess):
             CheckpointStore(self.log.reader), self.log, records=CHECKPOINT_RECORDS
         )
         role = DeciderRole(self.decider, self.log, Leadership(always=True), checkpointer)
+        self.next = role.next_offsets()
         self.on_fed()
         self.start(self.work(role, role.run))
+
+    @property
+    def folded(self) -> int:
+        """Sequence of the last record decided."""
+        return self.decider.sequence
 
     def on_fed(self) -> None:
         """Says which digest it has come to."""
@@ -275,8 +309,3 @@ async def publish(process: Process, topic: str, observations: Sequence[Observed]
     entries = [(topic, key, value) for value in pack(process.name, observations)]
     if entries:
         process.log.append_many(entries)
-
-
-ROLES: dict[str, type[Process]] = {
-    each.role: each for each in (SequencerProcess, DeciderProcess, SinkProcess, InformerProcess)
-}

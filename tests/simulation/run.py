@@ -9,7 +9,8 @@ import logging
 import sys
 import time
 
-from tests.simulation.simulation import ROUNDS, Simulation
+from tests.simulation.plan import ROUNDS, Plan
+from tests.simulation.simulation import Simulation
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     begun, failed = time.monotonic(), 0
     for seed in range(asked.seed, asked.seed + asked.runs):
-        outcome = Simulation(seed, asked.rounds).run()
+        outcome = Simulation(Plan(seed, asked.rounds)).run()
         failed += outcome.failure is not None
         print(outcome, flush=True)
     print(f"{asked.runs} seeds, {failed} failed, {time.monotonic() - begun:.1f} s")

@@ -25,7 +25,16 @@ from tests.simulation.audit_orders import OrdersAudit
 from tests.simulation.audit_rest import RestAudit
 from tests.simulation.chaos import Chaos
 from tests.simulation.clock import Clock, ProcessTime
-from tests.simulation.processes import ROLES, DeciderProcess, Process
+from tests.simulation.log_faults import LogFaults, unwrapped
+from tests.simulation.plan import Plan
+from tests.simulation.processes import (
+    DeciderProcess,
+    InformerProcess,
+    Process,
+    SequencerProcess,
+    SinkProcess,
+)
+from tests.simulation.projector_process import Disk, ProjectorProcess
 from tests.simulation.replicas import check_replicas
 from tests.simulation.story import story
 from tests.simulation.violation import Violation
@@ -36,7 +45,12 @@ ABSENT = (
     "elasticquotas.scheduling.sigs.k8s.io",
     "podgroups.scheduling.x-k8s.io",
 )
-ROUNDS = 500
+ROLES: dict[str, type[Process]] = {
+    each.role: each
+    for each in (SequencerProcess, DeciderProcess, SinkProcess, InformerProcess, ProjectorProcess)
+}
+#: A role that stopped is started again after so long.
+RESTART_US = 1_000_000
 #: Chance in a round that a user, a node or another scheduler does something.
 ACTS = 0.2
 TWINS_MAX = 3
@@ -55,7 +69,9 @@ PLACEMENTS_MAX = (1, 3, 500)
 class Outcome:
     """What a run came to. `failure` is None when all held; `story` tells of its subject."""
 
-    seed: int
+    plan: Plan
+    #: Rounds begun, of those in which anything happens.
+    rounds: int = 0
     records: int = 0
     digest: str = ""
     counts: Counter[str] = field(default_factory=Counter)
@@ -65,23 +81,23 @@ class Outcome:
     def __str__(self) -> str:
         if self.failure is None:
             counts = ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
-            return f"seed {self.seed}: {self.records} records, {counts}"
-        lines = [f"seed {self.seed}: {self.failure}", *self.story]
-        return "\n  ".join([*lines, f"again: make simulate SEED={self.seed} RUNS=1"])
+            return f"seed {self.plan.seed}: {self.records} records, {counts}"
+        lines = [f"seed {self.plan.seed}: {self.failure}", *self.story]
+        return "\n  ".join([*lines, f"again: make simulate SEED={self.plan.seed} RUNS=1"])
 
 
 class Simulation:
     """The world of one seed; processes see it as their `World`."""
 
-    def __init__(self, seed: int, rounds: int = ROUNDS) -> None:
-        self.seed = seed
+    def __init__(self, plan: Plan | int) -> None:
+        self.plan = plan = plan if isinstance(plan, Plan) else Plan(plan)
+        seed = plan.seed
         self.url = f"memory://simulation-{seed}"
         self.clock = Clock()
-        self.chaos = Chaos(seed)
+        self.chaos = Chaos(seed, plan.faults_off)
         placements_max = self.chaos.dice.choice(PLACEMENTS_MAX)
         self.policy = {**POLICY, "cycle": {"placementsMax": placements_max}}
-        self.outcome = Outcome(seed)
-        self._rounds = rounds
+        self.outcome = Outcome(plan)
         drop_memory_log(f"simulation-{seed}")
         absent = ABSENT if self.chaos.dice.random() < 0.8 else ABSENT[:2]
         self.server = ApiServer(self.clock, self.chaos, absent)
@@ -89,8 +105,12 @@ class Simulation:
         self.orders = OrdersAudit(self.chain)
         self.cluster = ClusterAudit(self.server, self.orders)
         self.server.on_call = self.cluster.on_call
-        self.workload = Workload(self.server, open_writer(self.url))
+        self.workload = Workload(self.server, open_writer(self.url), plan.acts_off)
+        self.log_faults = LogFaults(f"simulation-{seed}", self.clock, self.chaos, self.chain)
         self._processes: list[Process] = []
+        self._stopped_roles: list[tuple[int, str]] = []
+        self._refusal: BaseException | None = None
+        self._disks: list[Disk] = []
         self._epochs = self._names = 0
 
     # What processes see
@@ -99,17 +119,31 @@ class Simulation:
         """A replica derived this digest."""
         self.chain.note_digest(replica, sequence, digest)
 
+    def count_elections(self) -> int:
+        """How often the log has lost its tail."""
+        return self.log_faults.elections
+
+    def take_disk(self) -> Disk:
+        """A disk that a projector has left, or a new one."""
+        return self._disks.pop() if self._disks else Disk()
+
+    def leave_disk(self, disk: Disk) -> None:
+        """A projector has died."""
+        disk.suffer(self.chaos)
+        self._disks.append(disk)
+
     # The run
 
     def run(self) -> Outcome:
         """All of it. Never raises for what the auditor finds."""
-        random.seed(self.seed)
+        random.seed(self.plan.seed)
         time = ProcessTime(self.clock)
         try:
             with (
                 patch("producers.informer.secrets", SimpleNamespace(token_hex=self._next_epoch)),
                 patch("streams.roles.time", time),
                 patch("streams.sink.role.time", time),
+                patch("streams.tables.time", time),
                 patch("asyncio.to_thread", self._to_thread),
             ):
                 self._run()
@@ -125,26 +159,31 @@ class Simulation:
         if self.outcome.failure is not None:
             subject = self.outcome.failure.subject
             self.outcome.story = story(self.server, self.chain, subject)
-        drop_memory_log(f"simulation-{self.seed}")
+        drop_memory_log(f"simulation-{self.plan.seed}")
         return self.outcome
 
     def _run(self) -> None:
         self.workload.begin()
         for role in ROLES:
             self._start(role)
-        for _ in range(self._rounds):
+        for _ in range(self.plan.rounds):
+            self.outcome.rounds += 1
             if self.chaos.dice.random() < ACTS:
                 self.workload.act()
             self._upset()
             self._take_turns()
             self.clock.advance(self._pause_us())
             self._audit()
+            self._tend()
         self._calm()
         self._rest()
         self._audit()
         RestAudit(self.server, self.orders, self.cluster).check()
         deciders = [each.decider for each in self._processes if isinstance(each, DeciderProcess)]
-        check_replicas(self.url, [decider.state for decider in deciders])
+        refolded = check_replicas(self.url, [decider.state for decider in deciders])
+        for process in self._processes:
+            if isinstance(process, ProjectorProcess):
+                process.check(refolded)
         self.outcome.counts.update(
             commands=len(self.orders.orders),
             applied=sum(1 for order in self.orders.orders.values() if order.outcome == "Applied"),
@@ -156,7 +195,18 @@ class Simulation:
         dice.shuffle(awake)
         for process in awake:
             if not self.chaos.raging or dice.random() < 0.8:
-                process.turn()
+                self._take_turn(process)
+
+    def _take_turn(self, process: Process) -> None:
+        """A role that stops as it should is started again in a while."""
+        try:
+            process.turn()
+        except (LockstepError, ExceptionGroup) as error:
+            if not self.log_faults.explains(error, process.name):
+                raise
+            self._end(process)
+            self._stopped_roles.append((self.clock.now_us + RESTART_US, process.role))
+            self.outcome.counts["stops"] += 1
 
     def _pause_us(self) -> int:
         dice = self.chaos.dice
@@ -171,14 +221,42 @@ class Simulation:
 
     def _start(self, role: str) -> None:
         self._names += 1
-        self._processes.append(ROLES[role](self, f"{role}-{self._names}"))
+        try:
+            process = ROLES[role](self, f"{role}-{self._names}")
+        except LockstepError as error:
+            if not self.log_faults.explains(error):
+                raise
+            self._refusal = unwrapped(error)
+            self._stopped_roles.append((self.clock.now_us + RESTART_US, role))
+        else:
+            self._processes.append(process)
+
+    def _end(self, process: Process) -> None:
+        process.die()
+        self._processes.remove(process)
+
+    def _tend(self) -> None:
+        """Whoever stopped is started again; where the log wants it, the operator mends it first."""
+        if self.log_faults.tend(self._processes, self._refusal):
+            now_us = self.clock.now_us
+            self._stopped_roles = [(now_us, role) for _, role in self._stopped_roles]
+            for process in list(self._processes):
+                self._end(process)
+                self._stopped_roles.append((now_us, process.role))
+            self.outcome.counts["restores"] += 1
+        self._refusal = None
+        due = [role for due_us, role in self._stopped_roles if due_us <= self.clock.now_us]
+        later = [item for item in self._stopped_roles if item[0] > self.clock.now_us]
+        self._stopped_roles = later
+        for role in due:
+            self._start(role)
 
     def _upset(self) -> None:
         """Processes die and are started anew, fall asleep, or get a twin."""
         chaos, dice = self.chaos, self.chaos.dice
-        if chaos.happens("process_dies"):
+        if chaos.happens("process_dies") and self._processes:
             self._replace(dice.choice(self._processes))
-        if chaos.happens("process_sleeps"):
+        if chaos.happens("process_sleeps") and self._processes:
             seconds = dice.choice(((0.1, 2.0), (2.0, 12.0), (8.0, 40.0)))
             asleep_us = chaos.between_us(*seconds)
             dice.choice(self._processes).asleep_until_us = self.clock.now_us + asleep_us
@@ -189,10 +267,14 @@ class Simulation:
             if len(twins) < TWINS_MAX:
                 self._start(role)
                 self.outcome.counts["twins"] += 1
+        fault, dying = self.log_faults.upset(self._processes)
+        if fault:
+            self.outcome.counts[fault] += 1
+        for process in dying:
+            self._replace(process)
 
     def _replace(self, process: Process) -> None:
-        process.die()
-        self._processes.remove(process)
+        self._end(process)
         self._start(process.role)
         self.outcome.counts["deaths"] += 1
 
@@ -204,9 +286,9 @@ class Simulation:
             twins = [each for each in self._processes if each.role == role]
             for process in twins[:-1]:
                 if self.chaos.dice.random() < 0.7:
-                    process.die()
-                    self._processes.remove(process)
-            twins[-1].asleep_until_us = 0
+                    self._end(process)
+            if twins:
+                twins[-1].asleep_until_us = 0
 
     def _rest(self) -> None:
         """Time passes until nothing happens any more."""
@@ -216,6 +298,7 @@ class Simulation:
             self._take_turns()
             self.clock.advance(250_000)
             self._audit()
+            self._tend()
             now = len(self.chain.records), len(self.server.history), len(self.chain.decisions)
             waiting = self._is_waiting()
             if now != before or waiting:
@@ -227,7 +310,9 @@ class Simulation:
     def _is_waiting(self) -> bool:
         """Whether something will still happen by itself: a sleeper wakes, or a deadline comes."""
         asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
-        return asleep or bool(self.chain.decisions and self.chain.decisions[-1]["next_deadline_us"])
+        if asleep or self._stopped_roles or self.log_faults.pending:
+            return True
+        return bool(self.chain.decisions and self.chain.decisions[-1]["next_deadline_us"])
 
     async def _to_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         """Instead of a thread: somewhat later, at one moment, and the caller hears of it later."""
@@ -244,8 +329,7 @@ class Simulation:
 
     def _stopped(self, error: BaseException) -> Violation:
         """A role stopped itself, or refused to start."""
-        while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
+        error = unwrapped(error)
         if isinstance(error, Violation):
             return error
         detail = f"{type(error).__name__}: {error}"

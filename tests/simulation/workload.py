@@ -28,13 +28,14 @@ _NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
 class Workload:
     """Everything that happens to the cluster from outside, drawn from the chaos' dice."""
 
-    def __init__(self, server: ApiServer, admin: LogWriter) -> None:
+    def __init__(self, server: ApiServer, admin: LogWriter, off: tuple[str, ...] = ()) -> None:
         self._server = server
         self._admin = admin
         self._dice = server.chaos.dice
         self._serial = 0
         self._node_names = [f"n{number}" for number in range(self._dice.randint(2, 5))]
-        self._actions = [action for weight, action in self._weighted() for _ in range(weight)]
+        weighted = [each for each in self._weighted() if each[1].__name__ not in off]
+        self._actions = [action for weight, action in weighted for _ in range(weight)]
 
     def begin(self) -> None:
         """The cluster as it was before Lockstep came: nodes, and pods that run already."""
@@ -47,7 +48,8 @@ class Workload:
 
     def act(self) -> None:
         """One thing happens."""
-        self._dice.choice(self._actions)()
+        if self._actions:
+            self._dice.choice(self._actions)()
         self._server.collect()
 
     def _weighted(self) -> list[tuple[int, Callable[[], None]]]:
