@@ -34,6 +34,9 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 #: What is left of texts of a pod that is too large; a name of Kubernetes is no longer.
 NAME_CHARS_MAX: Final = 253
 INVALID_CHARS_MAX: Final = 500
+#: Parts of node selector, node affinity and tolerations, and values in them: each node is compared with all of them.
+COMPARED_MAX: Final = 256
+VALUES_MAX: Final = 4_096
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -85,7 +88,7 @@ def observe_pod(raw: dict[str, Any], epoch: str | None = None) -> PodObserved:
 def _spec(spec: dict[str, Any], status: dict[str, Any]) -> PodSpec:
     requests, invalid = effective_requests(spec, status)
     affinity = mapping(spec.get("affinity"), "spec.affinity")
-    return PodSpec(
+    seen = PodSpec(
         scheduler_name=text(spec.get("schedulerName"), "spec.schedulerName", DEFAULT_SCHEDULER),
         priority=whole(spec.get("priority"), "spec.priority", default=0),
         preemption_policy=text(  # type: ignore[arg-type]
@@ -98,6 +101,24 @@ def _spec(spec: dict[str, Any], status: dict[str, Any]) -> PodSpec:
         affinity=_node_affinity(affinity),
         tolerations=_tolerations(spec),
     )
+    return _bounded(seen)
+
+
+def _bounded(spec: PodSpec) -> PodSpec:
+    """The spec, or one that is invalid and compared with no node, where comparing would cost too much."""
+    terms = spec.affinity or ()
+    needs = [need for term in terms for need in (*term.expressions, *term.fields)]
+    parts = len(spec.node_selector) + len(terms) + len(needs) + len(spec.tolerations)
+    values = sum(len(need.values) for need in needs)
+    if parts <= COMPARED_MAX and values <= VALUES_MAX:
+        return spec
+    why = (
+        f"node selector, node affinity and tolerations have {parts} parts and {values} values,"
+        f" at most {COMPARED_MAX} and {VALUES_MAX}"
+    )
+    invalid = why if spec.invalid is None else f"{spec.invalid}; {why}"
+    cut = {"node_selector": {}, "affinity": None, "tolerations": (), "invalid": invalid}
+    return spec.model_copy(update=cut)
 
 
 def _node_affinity(affinity: dict[str, Any]) -> tuple[NodeSelectorTerm, ...] | None:

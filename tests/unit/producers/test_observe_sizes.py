@@ -6,6 +6,7 @@ import pytest
 
 from producers.observe import observe_node, observe_pod
 from producers.observe.fields import OBSERVATION_BYTES_MAX
+from producers.observe.pods import COMPARED_MAX, VALUES_MAX
 from schemas.errors import InvalidMessage
 from schemas.labels import COMMAND_ID, DEVICE_ALLOCATED
 from tests.unit.producers.raw_objects import RAW, pod
@@ -43,6 +44,53 @@ def test_no_text_makes_a_bound_pod_too_large_to_count() -> None:
         observed.spec.scheduler_name,
     )
     assert ((), None) == (observed.allocations, observed.command_id)
+
+
+def needs(count: int, values: int) -> dict[str, object]:
+    """A spec with so many requirements in one term, each with so many values."""
+    one = {"key": "k", "operator": "NotIn", "values": [f"v{index}" for index in range(values)]}
+    term = {"matchExpressions": [one] * count}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+@pytest.mark.parametrize(
+    ("count", "values", "found"),
+    [(256, 1, "257 parts and 256 values"), (2, 2_049, "3 parts and 4098 values")],
+)
+def test_a_pod_that_costs_too_much_to_compare_is_invalid(
+    count: int, values: int, found: str
+) -> None:
+    """Its request counts, the diagnosis tells both counts, and no node is compared with anything."""
+    observed = observe_pod(pod(needs(count, values)))
+    assert {"cpu": 1000} == observed.spec.requests
+    assert observed.spec.invalid is not None
+    assert f"{found}, at most {COMPARED_MAX} and {VALUES_MAX}" in observed.spec.invalid
+    assert (None, {}, ()) == (
+        observed.spec.affinity,
+        observed.spec.node_selector,
+        observed.spec.tolerations,
+    )
+
+
+@pytest.mark.parametrize(("count", "values"), [(255, 1), (2, 2_048)])
+def test_a_pod_at_the_bound_keeps_what_it_asks(count: int, values: int) -> None:
+    """256 parts and 4,096 values are read and kept."""
+    observed = observe_pod(pod(needs(count, values)))
+    assert observed.spec.invalid is None
+    assert observed.spec.affinity is not None
+    (term,) = observed.spec.affinity
+    assert [values] * count == [len(need.values) for need in term.expressions]
+
+
+def test_tolerations_and_selectors_count_too() -> None:
+    """300 tolerations, or labels of a node selector, are as much work."""
+    tolerations = [{"key": f"k{index}", "operator": "Exists"} for index in range(300)]
+    selector = {f"k{index}": "v" for index in range(300)}
+    for spec in ({"tolerations": tolerations}, {"nodeSelector": selector}):
+        invalid = observe_pod(pod(spec)).spec.invalid
+        assert invalid is not None
+        assert "300 parts" in invalid
 
 
 def test_a_node_that_is_too_large_takes_no_pods() -> None:
