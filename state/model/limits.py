@@ -24,6 +24,8 @@ LABEL_SETS_MAX: Final = 200_000
 #: Refused binds in a row after which the back-off no longer doubles.
 BACKOFF_DOUBLINGS_MAX: Final = 16
 
+#: Requests of administrators remembered by id: one that is delivered again changes nothing. The oldest goes first.
+APPLIED_KEPT: Final = 10_000
 #: Finished lists remembered a resource, so that a repeated `SyncStarted` doesn't open one again.
 EPOCHS_KEPT: Final = 16
 #: So long a list that everything waits for may take, before the others are asked to list: its informer may be gone.

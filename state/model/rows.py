@@ -225,7 +225,7 @@ class PolicyRow(Struct, frozen=True, gc=False):
 
 
 class Applied(Struct, frozen=True, gc=False):
-    """A policy change that was applied: the same id never again."""
+    """A policy change or an eviction request that was taken: not again under the same id, while it is remembered."""
 
     sequence: int
 

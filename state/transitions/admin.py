@@ -1,8 +1,10 @@
 """An administrator changed the policy, asked for an eviction, or asked for a sign of life."""
 
+from heapq import nsmallest
 from typing import Any, cast
 
 from state.model.decision import Answer
+from state.model.limits import APPLIED_KEPT
 from state.model.policy import merge
 from state.model.rows import Applied, Eviction, PolicyRow
 from state.model.seen import EvictRequestSeen, PolicyChangeSeen, ProbeRequestSeen
@@ -41,7 +43,12 @@ def on_probe_requested(trial: Trial, seen: ProbeRequestSeen) -> None:
 
 
 def _first_time(trial: Trial, identity: str) -> bool:
-    if identity in trial.state.tables["applied"]:
+    applied = cast(dict[str, Applied], trial.state.tables["applied"])
+    if identity in applied:
         return False
     trial.put("applied", identity, Applied(sequence=trial.sequence))
+    # By sequence and id, not by the order of the table: a State from a checkpoint has another one.
+    surplus = len(applied) - APPLIED_KEPT
+    for oldest in nsmallest(surplus, applied, key=lambda each: (applied[each].sequence, each)):
+        trial.put("applied", oldest, None)
     return True
