@@ -117,7 +117,12 @@ def _bounded(spec: PodSpec) -> PodSpec:
         f" at most {COMPARED_MAX} and {VALUES_MAX}"
     )
     invalid = why if spec.invalid is None else f"{spec.invalid}; {why}"
-    cut = {"node_selector": {}, "affinity": None, "tolerations": (), "invalid": invalid}
+    cut: dict[str, Any] = {
+        "node_selector": {},
+        "affinity": None,
+        "tolerations": (),
+        "invalid": invalid,
+    }
     return spec.model_copy(update=cut)
 
 
