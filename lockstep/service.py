@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,11 +214,11 @@ class Service:
         assert self.recovered is not None
         decider = self.recovered.decider
         offset, frozen = decider.decisions_offset, freeze(decider.state)
-        state = to_state(await asyncio.to_thread(encode, frozen))
+        state = await asyncio.to_thread(lambda: to_state(encode(frozen)))
         role = TablesRole(Projector(state), offset)
 
-        def mend(feed: Feed) -> None:
-            role.mend(feed, self.settings.domain)
+        async def mend(feed: Feed) -> None:
+            await role.mend(feed, self.settings.domain)
 
         await self._follow("projector", role, role.declare, mend)
 
@@ -237,13 +237,13 @@ class Service:
         name: str,
         role: Role,
         connect: Callable[[Feed], None] | None = None,
-        ready: Callable[[Feed], None] | None = None,
+        ready: Callable[[Feed], Awaitable[None]] | None = None,
     ) -> None:
         """Feeds a role; a feed that died, or read alone, is replaced by one that begins where the role stands."""
 
-        def on_ready() -> None:
+        async def on_ready() -> None:
             if ready is not None:
-                ready(feed)
+                await ready(feed)
 
         while True:
             alone = not self._joined.is_set()
@@ -264,7 +264,7 @@ class Service:
         name: str,
         offsets: dict[str, int],
         on_records: OnRecords,
-        on_ready: Callable[[], None],
+        on_ready: Callable[[], Awaitable[None]],
     ) -> Feed:
         settings = self.settings
         return Feed(

@@ -49,7 +49,7 @@ class Feed:
 
     `topics`: short name -> next offset. `on_records(topic, records)` is called with records whose
     offsets are consecutive from there on, one call at a time; what it raises ends `run`.
-    `on_ready` is called before the first record, with the tables of `app` (if any) recovered: a
+    `on_ready` is awaited before the first record, with the tables of `app` (if any) recovered: a
     role whose place stands in its tables calls `reposition` there.
 
     Counted: records `hinted` (taken as delivered) and `filled` (read from the log), `gaps` in the
@@ -63,7 +63,7 @@ class Feed:
         topics: Mapping[str, int],
         on_records: OnRecords,
         *,
-        on_ready: Callable[[], None] | None = None,
+        on_ready: Callable[[], Awaitable[object]] | None = None,
         domain: int = 0,
         domains: int = 1,
         settings: LogSettings | None = None,
@@ -144,7 +144,7 @@ class Feed:
             if self.app is not None and self.app.tables:
                 await self._await_tables(starting)
             if self._on_ready is not None:
-                self._on_ready()
+                await self._on_ready()
             while not self._stopping:
                 self._check_app(starting)
                 if not await self._step(reader):

@@ -35,14 +35,18 @@ class Projector:
         return sorted(self._rows(touched), key=lambda change: change[:2])
 
     def all_rows(self) -> list[RowChange]:
-        """Every row of every table: what a refold of the tables must equal."""
+        """Every row of every table, sorted: what a refold of the tables must equal."""
+        return sorted(self.rows(), key=lambda change: change[:2])
+
+    def rows(self) -> Iterator[RowChange]:
+        """Every row of every table, one after the other; no decision may come between."""
         state = self.state
         touched = _Touched(state)
         touched.pods.update(dict.fromkeys(state.pods))
         touched.nodes.update(dict.fromkeys(state.nodes))
         touched.gangs.update(dict.fromkeys(state.gangs))
         touched.quotas.update({quota.name: None for quota in state.quotas.values()})
-        return sorted(self._rows(touched), key=lambda change: change[:2])
+        yield from self._rows(touched)
 
     def _rows(self, touched: "_Touched") -> Iterator[RowChange]:
         state = self.state

@@ -5,10 +5,12 @@ a wiped, torn or stale directory is normal. Built by `lockstep run`. Must not be
 import Faust before there are tables of its own.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain, StallWatch
@@ -21,6 +23,11 @@ logger = logging.getLogger(__name__)
 
 #: (table, key) -> canonical bytes of the row, None when it is gone.
 Rows = dict[tuple[str, str], bytes | None]
+Item = TypeVar("Item")
+
+#: Rows that are compared or mended before the event loop may turn to something else, such as the Lease: 50,000 at once
+#: take seconds.
+SLICE_ROWS: Final = 500
 
 
 class TablesRole:
@@ -62,25 +69,45 @@ class TablesRole:
         """Keeps rows in `tables`, by name, instead: mappings of bytes to bytes."""
         self._tables = dict(tables)
 
-    def mend(self, feed: Feed, domain: int) -> int:
-        """`mend_rows` in the tables of the feed's App."""
+    async def mend(self, feed: Feed, domain: int) -> int:
+        """`mend_beside` in the tables of the feed's App."""
         from streams.faust_app import table_event
 
         here = LogRecord(DECISIONS, max(self._next - 1, 0), 0, None, None)
         with table_event(feed.app, here, domain):
-            return self.mend_rows()
+            return await self.mend_beside()
+
+    async def mend_beside(self) -> int:
+        """`mend_rows` in turns with the rest of the event loop; no record may be handed in before it returns."""
+        wrong = 0
+        for mended in self._mend_slices():
+            wrong += mended
+            await asyncio.sleep(0)
+        return wrong
 
     def mend_rows(self) -> int:
         """Makes the tables equal to the projector's State; returns how many rows were wrong."""
-        wanted: Rows = {(table, key): row for table, key, row in self.projector.all_rows()}
-        held = {(name, key): row for name in TABLES for key, row in self.items(name)}
+        return sum(self._mend_slices())
+
+    def _mend_slices(self) -> Iterator[int]:
+        """A slice of the work at each step; how many wrong rows it mended."""
+        wanted: Rows = {}
+        for changes in _slices(self.projector.rows()):
+            wanted |= _by_place(changes)
+            yield 0
+        held: Rows = {}
+        for name in TABLES:
+            for items in _slices(self._tables[name].items()):
+                held |= {(name, bytes(key).decode()): bytes(row) for key, row in items}
+                yield 0
         wrong: Rows = {
             place: wanted.get(place) for place in held if held[place] != wanted.get(place)
         }
         wrong |= {place: row for place, row in wanted.items() if place not in held}
-        self._write(wrong)
+        for rows in _slices(wrong.items()):
+            self._write(dict(rows))
+            yield len(rows)
         event(logger, logging.INFO, "tables_ready", rows=len(wanted), mended=len(wrong))
-        return len(wrong)
 
     def items(self, name: str) -> list[tuple[str, bytes]]:
         """Keys and rows of one table as they are on disk, by key."""
@@ -105,6 +132,12 @@ class TablesRole:
                 self._tables[table][name] = row
             elif self._tables[table].get(name) is not None:
                 del self._tables[table][name]
+
+
+def _slices(items: Iterable[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while part := list(islice(rest, SLICE_ROWS)):
+        yield part
 
 
 def _by_place(changes: Iterable[RowChange]) -> Rows:

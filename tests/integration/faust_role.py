@@ -77,7 +77,7 @@ async def run(url: str, datadir: Path, table: bool, count: int, feed_count: int)
                 print(json.dumps(dict(rows.items())))
             await feed.stop()
 
-    def go_on_where_the_table_is() -> None:
+    async def go_on_where_the_table_is() -> None:
         if rows is not None:
             feed.reposition("pods", min(rows.get("next") or 0, state["offset"] + 1))
         done.append(asyncio.create_task(stop_when_done()))

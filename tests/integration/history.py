@@ -21,12 +21,15 @@ def rows_that_differ(url: str, datadir: Path) -> int:
     wrong: list[int] = []
 
     async def compare() -> None:
+        async def mend() -> None:
+            wrong.append(await role.mend(feed, 0))
+
         feed = Feed(
             url,
             "projector",
             role.next_offsets(),
             role.on_records,
-            on_ready=lambda: wrong.append(role.mend(feed, 0)),
+            on_ready=mend,
             datadir=datadir / "projector",
         )
         role.declare(feed)

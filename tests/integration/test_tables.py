@@ -46,12 +46,15 @@ def _run(url: str, datadir: Path, until: int, state: State) -> tuple[Rows, int]:
     mended: list[int] = []
 
     async def follow() -> Rows:
+        async def mend() -> None:
+            mended.append(await role.mend(feed, 0))
+
         feed = Feed(
             url,
             "projector",
             role.next_offsets(),
             role.on_records,
-            on_ready=lambda: mended.append(role.mend(feed, 0)),
+            on_ready=mend,
             datadir=datadir,
         )
         role.declare(feed)
