@@ -132,7 +132,8 @@ class KafkaReader:
                     "fetch.wait.max.ms": 10,
                     "fetch.error.backoff.ms": 50,
                     "queued.min.messages": 100_000,
-                    "queued.max.messages.kbytes": 65_536,
+                    # Of each of six readers: what waits there is memory of ours, and the log has it anyway.
+                    "queued.max.messages.kbytes": 8_192,
                 }
             )
 
