@@ -19,6 +19,7 @@ VERSIONS: Final[dict[str, str]] = {
     "podgroups.scheduling.sigs.k8s.io": "v1alpha1",
     "elasticquotas.scheduling.x-k8s.io": "v1alpha1",
     "elasticquotas.scheduling.sigs.k8s.io": "v1alpha1",
+    "poddisruptionbudgets.policy": "v1",
     "devices.scheduling.koordinator.sh": "v1alpha1",
 }
 

@@ -84,7 +84,8 @@ class PodObserved(Observed):
     """A pod, as the API server shows it.
 
     `annotations` holds only those of the dialects in `schemas.labels`, without the device allocation and the
-    command id, which have fields of their own. `deleted_us` is the deletionTimestamp (the pod is terminating).
+    command id, which have fields of their own. `deleted_us` is the deletionTimestamp (the pod is terminating),
+    `started_us` when the kubelet took the pod in (status.startTime): it is written once.
     """
 
     kind: Literal["PodObserved"] = "PodObserved"
@@ -99,6 +100,7 @@ class PodObserved(Observed):
     node: str | None = None
     phase: Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"] = "Pending"
     gates: tuple[str, ...] = ()
+    started_us: int | None = None
     deleted_us: int | None = None
     allocations: tuple[Allocation, ...] = ()
     command_id: str | None = None
@@ -163,6 +165,31 @@ class QuotaObserved(Observed):
     annotations: dict[str, str] = {}
     min: dict[str, int] = {}
     max: dict[str, int] = {}
+    epoch: str | None = None
+
+
+class LabelRequirement(Observed):
+    """One requirement of a label selector; `matchLabels` are requirements, too (`In` with one value)."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class BudgetObserved(Observed):
+    """A PodDisruptionBudget.
+
+    `selector`: its requirements are ANDed; none selects every pod of the namespace, None selects no pod.
+    `disruptions_allowed` is 0 while the status is older than the spec, as for the eviction API.
+    """
+
+    kind: Literal["BudgetObserved"] = "BudgetObserved"
+    uid: str
+    rv: NonNegativeInt
+    namespace: str
+    name: str
+    selector: tuple[LabelRequirement, ...] | None = None
+    disruptions_allowed: NonNegativeInt = 0
     epoch: str | None = None
 
 
@@ -337,6 +364,7 @@ Observation = Annotated[
     | NodeObserved
     | PodGroupObserved
     | QuotaObserved
+    | BudgetObserved
     | DeviceObserved
     | NamespaceObserved
     | PriorityClassObserved

@@ -17,6 +17,7 @@ RESOURCES: Final[dict[str, str]] = {
     "podgroups.scheduling.sigs.k8s.io": "podgroups",
     "elasticquotas.scheduling.x-k8s.io": "quotas",
     "elasticquotas.scheduling.sigs.k8s.io": "quotas",
+    "poddisruptionbudgets.policy": "budgets",
     "devices.scheduling.koordinator.sh": "devices",
 }
 
@@ -34,6 +35,7 @@ INTAKE: Final[tuple[str, ...]] = (
     "devices",
     "quotas",
     "podgroups",
+    "budgets",
     "pods",
 )
 

@@ -12,6 +12,7 @@ def check(state: State) -> None:
     _check_indexes(state)
     _check_cards(state)
     _check_groups(state)
+    _check_budgets(state)
     _check_commands(state)
 
 
@@ -106,6 +107,13 @@ def _check_groups(state: State) -> None:
     assert sum(map(len, state.partners.values())) == sum(
         len(gang.groups) for gang in state.gangs.values()
     ), "partners has strangers"
+
+
+def _check_budgets(state: State) -> None:
+    indexed: dict[str, set[str]] = {key: set() for key in state.budgets_in}
+    for uid, budget in sorted(state.budgets.items()):
+        indexed[budget.namespace].add(uid)
+    assert indexed == {key: set(uids) for key, uids in state.budgets_in.items()}, "budgets_in"
 
 
 def _check_commands(state: State) -> None:

@@ -13,6 +13,7 @@ from state.model.diagnoses import Code
 from state.model.limits import LIST_PATIENCE_US
 from state.model.rows import DECODERS, Position
 from state.model.seen import (
+    BudgetSeen,
     CommandEndSeen,
     DeviceSeen,
     EvictRequestSeen,
@@ -40,6 +41,7 @@ from state.transitions import admin, objects, pods, results, sync
 VERSION = 1
 
 _TRANSITIONS: dict[type[Any], Any] = {
+    BudgetSeen: objects.on_budget_seen,
     CommandEndSeen: results.on_command_ended,
     DeviceSeen: objects.on_device_seen,
     EvictRequestSeen: admin.on_evict_requested,

@@ -39,6 +39,7 @@ _TOPIC_OF_KIND: Final[dict[str, str]] = {
     "NodeObserved": "nodes",
     "PodGroupObserved": "podgroups",
     "QuotaObserved": "quotas",
+    "BudgetObserved": "budgets",
     "DeviceObserved": "devices",
     "NamespaceObserved": "namespaces",
     "PriorityClassObserved": "priorityclasses",

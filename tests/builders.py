@@ -143,6 +143,20 @@ def podgroup(name: str, min_member: int, rv: int = 1, **fields: Any) -> Json:
     return {**base, **fields}
 
 
+def budget(name: str, allowed: int, rv: int = 1, **fields: Any) -> Json:
+    """A PodDisruptionBudget of every pod in namespace default; `selector` replaces that."""
+    base = {
+        "kind": "BudgetObserved",
+        "uid": f"uid-budget-{name}",
+        "rv": rv,
+        "namespace": "default",
+        "name": name,
+        "selector": (),
+        "disruptions_allowed": allowed,
+    }
+    return {**base, **fields}
+
+
 def gone(resource: str, name: str, rv: int = 100, uid: str = "") -> Json:
     """An object was deleted."""
     return {

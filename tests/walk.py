@@ -16,6 +16,7 @@ from tests.builders import (
     Core,
     Json,
     absent,
+    budget,
     cards,
     ended,
     gone,
@@ -25,6 +26,7 @@ from tests.builders import (
 )
 
 PODGROUPS = "podgroups.scheduling.sigs.k8s.io"
+BUDGETS = "poddisruptionbudgets.policy"
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
@@ -38,6 +40,7 @@ class Walk:
         self.nodes: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}  # uid -> observation
         self.groups: dict[str, Json] = {}
+        self.budgets: dict[str, Json] = {}
         self.coming: list[tuple[list[Json], str]] = []  # the rest of lists that were begun
         self.epochs = 0
         self.said: list[Json] = []  # old news to be said again
@@ -60,6 +63,7 @@ class Walk:
             (self.evict, 2),
             (self.relist, 1),
             (self.regroup, 2),
+            (self.budget, 1),
             (self.absent, 1),
             (self.policy, 1),
             (self.wait, 2),
@@ -149,6 +153,20 @@ class Walk:
         uid = self.groups.pop(name)["uid"]
         return [gone(PODGROUPS, name, rv=self.next_rv(), uid=uid)], "podgroups"
 
+    def budget(self) -> tuple[list[Json], str]:
+        """A PodDisruptionBudget comes, changes or goes."""
+        name = f"b{self.random.randint(0, 2)}"
+        old = self.budgets.get(name)
+        if old is not None and self.random.random() < 0.3:
+            del self.budgets[name]
+            return [gone(BUDGETS, name, rv=self.next_rv(), uid=old["uid"])], "budgets"
+        need = {"key": GANG_LABEL, "operator": "In", "values": ("g0", "g1")}
+        selector = self.random.choice((None, (), (need,), ({"key": "x", "operator": "Exists"},)))
+        made = budget(name, self.random.randint(0, 2), rv=self.next_rv(), selector=selector)
+        made["uid"] = old["uid"] if old is not None else f"uid-{name}-{self.rv}"
+        self.budgets[name] = made
+        return [made], "budgets"
+
     def some_pod(self) -> Json | None:
         return self.pods[self.random.choice(sorted(self.pods))] if self.pods else None
 
@@ -164,6 +182,7 @@ class Walk:
             changed["labels"] = {**found.get("labels", {}), "x": str(self.rv)}
         elif change == "phase" and found.get("node"):
             changed["phase"] = self.random.choice(("Running", "Succeeded", "Failed"))
+            changed.setdefault("started_us", START_US + self.rv)
         elif change == "deleted":
             changed["deleted_us"] = START_US + self.rv
         elif change == "resize" and found.get("node"):
@@ -253,9 +272,10 @@ class Walk:
 
     def relist(self) -> tuple[list[Json], str]:
         """A resource is listed: in one record or in several, whole or in few words, or after a reset."""
-        resource = self.random.choice(("pods", "pods", "nodes", PODGROUPS))
+        resource = self.random.choice(("pods", "pods", "nodes", PODGROUPS, BUDGETS))
         topic = RESOURCES[resource]
-        objects = {"pods": self.pods, "nodes": self.nodes}.get(resource, self.groups)
+        known = {"pods": self.pods, "nodes": self.nodes, BUDGETS: self.budgets}
+        objects = known.get(resource, self.groups)
         reset, cold = self.random.random() < 0.1, self.random.random() < 0.6
         rv = max(self.rv - 30, 0) if reset else self.next_rv()
         self.epochs += 1

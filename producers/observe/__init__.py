@@ -8,6 +8,7 @@ simulated cluster call `OBSERVE[resource](raw, epoch)`.
 from collections.abc import Callable
 from typing import Any, Final
 
+from producers.observe.budgets import observe_budget
 from producers.observe.devices import observe_device
 from producers.observe.fields import Identity, object_identity
 from producers.observe.namespaces import observe_namespace
@@ -17,6 +18,7 @@ from producers.observe.pods import observe_pod
 from producers.observe.priorityclasses import observe_priorityclass
 from producers.observe.quotas import observe_quota
 from schemas.observations import (
+    BudgetObserved,
     DeviceObserved,
     NamespaceObserved,
     NodeObserved,
@@ -31,6 +33,7 @@ ObjectObserved = (
     | NodeObserved
     | PodGroupObserved
     | QuotaObserved
+    | BudgetObserved
     | DeviceObserved
     | NamespaceObserved
     | PriorityClassObserved
@@ -46,6 +49,7 @@ OBSERVE: Final[dict[str, Callable[[Any, str | None], ObjectObserved]]] = {
     "podgroups.scheduling.sigs.k8s.io": observe_podgroup,
     "elasticquotas.scheduling.x-k8s.io": observe_quota,
     "elasticquotas.scheduling.sigs.k8s.io": observe_quota,
+    "poddisruptionbudgets.policy": observe_budget,
     "devices.scheduling.koordinator.sh": observe_device,
 }
 
@@ -54,6 +58,7 @@ __all__ = [
     "Identity",
     "ObjectObserved",
     "object_identity",
+    "observe_budget",
     "observe_device",
     "observe_namespace",
     "observe_node",

@@ -77,6 +77,7 @@ def observe_pod(raw: dict[str, Any], epoch: str | None = None) -> PodObserved:
             text(gate.get("name"), "spec.schedulingGates.name")
             for gate in sequence(spec.get("schedulingGates"), "spec.schedulingGates")
         ),
+        started_us=micros(status.get("startTime"), "status.startTime"),
         deleted_us=micros(metadata.get("deletionTimestamp"), "metadata.deletionTimestamp"),
         allocations=read_allocations(annotations.get(DEVICE_ALLOCATED)),
         command_id=read_command_id(annotations.get(COMMAND_ID)),

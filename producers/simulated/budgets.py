@@ -1,8 +1,9 @@
-"""PodDisruptionBudgets of the simulated cluster: may this pod be evicted now?
+"""PodDisruptionBudgets of the simulated cluster: how many pods may go, and may this one be evicted now?
 
-Reads the store, changes nothing. Counts as the disruption controller does: healthy pods are Running
-and not terminating; the expected count of a percentage or of maxUnavailable comes from the pods'
-controllers where they have one. Used by `producers.simulated.cluster` when it evicts.
+Counts as the disruption controller does: healthy pods are Running and not terminating; the expected
+count of a percentage or of maxUnavailable comes from the pods' controllers where they have one. The
+status is written by `reconcile_budgets`, called by `producers.simulated.controllers` after each
+change; an eviction asks the status, as the API server does.
 """
 
 from typing import Any, Final
@@ -14,12 +15,20 @@ _BUDGET: Final = kinds_named("PodDisruptionBudget")[0]
 _OWNERS: Final = tuple(kind for kind in KINDS if kind.group in ("apps", "batch"))
 
 
+def reconcile_budgets(store: ObjectStore) -> None:
+    """The disruption controller: brings the status of every budget up to date."""
+    for budget in store.list(_BUDGET):
+        status = _status(store, budget)
+        if status != budget.get("status"):
+            store.replace(_BUDGET, {**budget, "status": status})
+
+
 def budget_in_the_way(store: ObjectStore, pod: Raw) -> str | None:
     """The name of a budget that an eviction of `pod` would break now, or None."""
     if not _is_healthy(pod):
         return None  # as the API server: no budget protects a pod that does not run
     for budget in store.list(_BUDGET):
-        if _covers(budget, pod) and _disruptions_allowed(store, budget) < 1:
+        if _covers(budget, pod) and budget["status"]["disruptionsAllowed"] < 1:
             return str(budget["metadata"]["name"])
     return None
 
@@ -58,14 +67,22 @@ def _is_healthy(pod: Raw) -> bool:
     return running and not pod["metadata"].get("deletionTimestamp")
 
 
-def _disruptions_allowed(store: ObjectStore, budget: Raw) -> int:
+def _status(store: ObjectStore, budget: Raw) -> Raw:
     spec = budget.get("spec") or {}
     covered = [pod for pod in store.list(POD) if _covers(budget, pod)]
     healthy = sum(map(_is_healthy, covered))
     expected = _expected(store, covered)
     if spec.get("maxUnavailable") is not None:
-        return healthy - (expected - _amount(spec["maxUnavailable"], expected))
-    return healthy - _amount(spec.get("minAvailable") or 0, expected)
+        desired = max(expected - _amount(spec["maxUnavailable"], expected), 0)
+    else:
+        desired = _amount(spec.get("minAvailable") or 0, expected)
+    return {
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "disruptionsAllowed": max(healthy - desired, 0),
+        "expectedPods": expected,
+        "observedGeneration": budget["metadata"].get("generation") or 0,
+    }
 
 
 def _amount(value: Any, expected: int) -> int:

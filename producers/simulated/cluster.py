@@ -113,7 +113,7 @@ class Cluster:
         bound = changed(
             pod, metadata={"annotations": {**own, **annotations}}, spec={"nodeName": node}
         )
-        self.store.replace(POD, _run(bound))
+        self.store.replace(POD, self._run(bound))
         self._controllers.reconcile()
         return Reply(201)
 
@@ -209,7 +209,7 @@ class Cluster:
             self._remove(kind, old)  # a successor of the same name
             old = None
         if old is None:
-            self.store.create(kind, _run(document) if kind is POD else document, self.now_us)
+            self.store.create(kind, self._run(document) if kind is POD else document, self.now_us)
             return
         document = _with_identity(document, old)
         if version_of(document) < version_of(old):
@@ -231,7 +231,15 @@ class Cluster:
             document = changed(document, spec={"nodeName": node})
         own = document["metadata"].get("annotations") or {}
         annotations = {**self._bound_with.get(uid_of(old), {}), **own}
-        return _run(changed(document, metadata={"annotations": annotations}))
+        return self._run(changed(document, metadata={"annotations": annotations}))
+
+    def _run(self, pod: Raw) -> Raw:
+        """The kubelet: a bound pod that has not run yet runs at once, from now on."""
+        spec: dict[str, Any] = pod.get("spec") or {}
+        if not spec.get("nodeName") or phase_of(pod) != "Pending":
+            return pod
+        started = (pod.get("status") or {}).get("startTime") or timestamp(self.now_us)
+        return changed(pod, status={"phase": "Running", "startTime": started})
 
     def _terminate(self, pod: Raw) -> None:
         place = pod["metadata"]["namespace"], pod["metadata"]["name"]
@@ -270,14 +278,6 @@ def _with_identity(document: Raw, known: Raw) -> Raw:
         or known["metadata"]["creationTimestamp"],
     }
     return changed(document, metadata=identity)
-
-
-def _run(pod: Raw) -> Raw:
-    """The kubelet: a bound pod that has not run yet runs at once."""
-    spec: dict[str, Any] = pod.get("spec") or {}
-    if spec.get("nodeName") and phase_of(pod) == "Pending":
-        return changed(pod, status={"phase": "Running"})
-    return pod
 
 
 def _full(namespace: str, name: str) -> str:

@@ -1,8 +1,8 @@
 """The simulated controllers: Deployment, ReplicaSet, StatefulSet and Job make their pods.
 
 They act at once and in a fixed order, through the two calls they are given (`create`, `delete`):
-one `reconcile` brings every owner to its wanted count. Used by `producers.simulated.cluster` after
-each change.
+one `reconcile` brings every owner to its wanted count, then every budget's status up to date. Used
+by `producers.simulated.cluster` after each change.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from producers.simulated.budgets import reconcile_budgets
 from producers.simulated.kinds import POD, REPLICA_SET, Kind, kinds_named
 from producers.simulated.store import ObjectStore, Raw, uid_of
 
@@ -35,7 +36,10 @@ class Controllers:
     _serials: dict[str, int] = field(default_factory=dict)
 
     def reconcile(self) -> None:
-        """Brings all owners to their wanted counts. Deployments first: they make ReplicaSets."""
+        """Brings all owners to their wanted counts. Deployments first: they make ReplicaSets.
+
+        Budgets last: they count the pods.
+        """
         for deployment in self.store.list(_DEPLOYMENT):
             self._reconcile_deployment(deployment)
         for replica_set in self.store.list(REPLICA_SET):
@@ -44,6 +48,7 @@ class Controllers:
             self._reconcile_stateful_set(stateful_set)
         for job in self.store.list(_JOB):
             self._reconcile_job(job)
+        reconcile_budgets(self.store)
 
     def _reconcile_deployment(self, deployment: Raw) -> None:
         template = _template(deployment)

@@ -30,6 +30,7 @@ def merge_facts(old: Pod, news: PodSeen | PodFound) -> Pod:
         deleted_us=old.deleted_us or news.deleted_us or 0,
         node=node,
         phase=phase,
+        started_us=old.started_us or _started_us(news),
     )
 
 
@@ -46,7 +47,13 @@ def forget_facts(old: Pod, news: PodSeen) -> Pod:
         deleted_us=news.deleted_us or 0,
         node=news.node or "",
         phase=news.phase,
+        started_us=_started_us(news),
     )
+
+
+def _started_us(news: PodSeen | PodFound) -> int:
+    """When the pod started, 0 if the news doesn't say so; the sink's never does."""
+    return (news.started_us or 0) if isinstance(news, PodSeen) else 0
 
 
 def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:

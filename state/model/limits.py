@@ -42,5 +42,6 @@ RESOURCES: Final[dict[str, tuple[str, str, str]]] = {
     "podgroups.scheduling.sigs.k8s.io": ("podgroups", "scheduling.sigs.k8s.io", "podgroups"),
     "elasticquotas.scheduling.x-k8s.io": ("quotas", "scheduling.x-k8s.io", "quotas"),
     "elasticquotas.scheduling.sigs.k8s.io": ("quotas", "scheduling.sigs.k8s.io", "quotas"),
+    "poddisruptionbudgets.policy": ("budgets", "", "budgets"),
     "devices.scheduling.koordinator.sh": ("devices", "object", "devices"),
 }

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from state.model.rows import OpenList, Pod, PodGroup, Quota, Sync, Tombstone
-from state.model.seen import ObjectSeen, PodGroupSeen, PodSeen, QuotaSeen
+from state.model.rows import Budget, OpenList, Pod, PodGroup, Quota, Sync, Tombstone
+from state.model.seen import BudgetSeen, ObjectSeen, PodGroupSeen, PodSeen, QuotaSeen
 from state.model.trial import Trial
 
 
 def is_namesake(
-    old: Pod | PodGroup | Quota | None, seen: PodSeen | PodGroupSeen | QuotaSeen
+    old: Pod | PodGroup | Quota | Budget | None,
+    seen: PodSeen | PodGroupSeen | QuotaSeen | BudgetSeen,
 ) -> bool:
     """False for news that gives a uid another name or namespace than it has: no API server says that."""
     return old is None or (old.namespace, old.name) == (seen.namespace, seen.name)

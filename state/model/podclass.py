@@ -200,6 +200,12 @@ def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
     return 0, "", True
 
 
+@lru_cache(maxsize=CLASSES_MAX)
+def parse_labels(raw: bytes) -> dict[str, str]:
+    """A pod's labels from their bytes; shared, so never to be changed."""
+    return _map_decoder.decode(raw)
+
+
 def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
     """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1)."""
     labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)

@@ -12,13 +12,14 @@ from msgspec import Meta, Raw, Struct
 
 from state.model.diagnoses import Diagnosis
 from state.model.limits import NODES_MAX
-from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, TaintSeen
+from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, LabelNeed, TaintSeen
 
 
 class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's.
 
     `held_until_us`: `assumed` has no bind yet, it is held so long for the rest of its gang.
+    `started_us` is 0 until the kubelet has taken the pod in.
     """
 
     allocations: tuple[DeviceHeld, ...] = ()
@@ -41,6 +42,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     phase: str
     rv: int
     spec: Raw
+    started_us: int = 0
     uid: str
 
 
@@ -114,6 +116,17 @@ class Quota(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     name: str
     namespace: str
     rv: int
+    uid: str
+
+
+class Budget(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A PodDisruptionBudget. `selector`: empty selects every pod of the namespace, None none."""
+
+    disruptions_allowed: int = 0
+    name: str
+    namespace: str
+    rv: int
+    selector: tuple[LabelNeed, ...] | None = None
     uid: str
 
 
@@ -246,6 +259,7 @@ Row = (
     | PodGroup
     | Gang
     | Quota
+    | Budget
     | Devices
     | Namespace
     | PriorityClass
@@ -264,6 +278,7 @@ Row = (
 #: Table -> type of its rows, in the order in which changes are emitted and snapshots written.
 TABLES: dict[str, type[Any]] = {
     "applied": Applied,
+    "budgets": Budget,
     "commands": OpenCommand,
     "cycle": CycleRow,
     "devices": Devices,

@@ -45,6 +45,7 @@ class PodSeen(
     node: str | None = None
     phase: Phase = "Pending"
     gates: tuple[str, ...] = ()
+    started_us: int | None = None
     deleted_us: int | None = None
     allocations: tuple[DeviceHeld, ...] = ()
     command_id: str | None = None
@@ -108,6 +109,28 @@ class QuotaSeen(
     annotations: dict[str, str] = {}
     min: dict[str, int] = {}
     max: dict[str, int] = {}
+    epoch: str | None = None
+
+
+class LabelNeed(
+    Struct, forbid_unknown_fields=True, frozen=True, gc=False, kw_only=True, omit_defaults=True
+):
+    """One requirement of a label selector."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class BudgetSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="BudgetObserved", tag_field="kind"
+):
+    uid: str
+    rv: Natural
+    namespace: str
+    name: str
+    selector: tuple[LabelNeed, ...] | None = None
+    disruptions_allowed: Natural = 0
     epoch: str | None = None
 
 
@@ -261,7 +284,14 @@ class RejectionSeen(
 
 #: What says that an object is there.
 ObjectSeen = (
-    PodSeen | NodeSeen | PodGroupSeen | QuotaSeen | DeviceSeen | NamespaceSeen | PriorityClassSeen
+    PodSeen
+    | NodeSeen
+    | PodGroupSeen
+    | QuotaSeen
+    | BudgetSeen
+    | DeviceSeen
+    | NamespaceSeen
+    | PriorityClassSeen
 )
 Seen = (
     ObjectSeen

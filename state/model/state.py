@@ -12,10 +12,18 @@ from msgspec.structs import replace
 
 from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
-from state.model.podclass import GPU_CORE, Membership, PodClass, parse_class, parse_membership
+from state.model.podclass import (
+    GPU_CORE,
+    Membership,
+    PodClass,
+    parse_class,
+    parse_labels,
+    parse_membership,
+)
 from state.model.policy import PolicyInForce, to_policy
 from state.model.rows import (
     TABLES,
+    Budget,
     CycleRow,
     Devices,
     Gang,
@@ -31,6 +39,7 @@ from state.model.rows import (
 )
 from state.model.scores import ClassScores
 from state.model.seen import Device
+from state.model.selectors import selects
 
 #: Class, and nodes by the reason that speaks against them as the pod was last told.
 ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
@@ -53,6 +62,7 @@ class State:
         self.gangs: dict[str, Gang] = self.tables["gangs"]
         self.podgroups: dict[str, PodGroup] = self.tables["podgroups"]
         self.quotas: dict[str, Quota] = self.tables["quotas"]
+        self.budgets: dict[str, Budget] = self.tables["budgets"]
         self.namespaces: dict[str, Namespace] = self.tables["namespaces"]
         self.commands: dict[str, OpenCommand] = self.tables["commands"]
         self.syncs: dict[str, Sync] = self.tables["syncs"]
@@ -72,6 +82,7 @@ class State:
         self._parked_key: dict[str, ParkedKey] = {}
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
+        self.budgets_in: dict[str, dict[str, None]] = {}  # namespace -> budget uids
         self.partners: dict[str, dict[str, None]] = {}  # gang -> gangs whose group names it
         self.commands_of: dict[str, dict[str, None]] = {}  # pod uid -> its open commands
         self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
@@ -113,6 +124,17 @@ class State:
     def claim_of(self, pod: Pod) -> str:
         """What says which quota a pod is charged to: the quota it names, else `/` and its namespace."""
         return self.membership(pod).quota or f"/{pod.namespace}"
+
+    def budgets_of(self, pod: Pod) -> list[Budget]:
+        """The PodDisruptionBudgets that cover the pod, by name."""
+        uids = self.budgets_in.get(pod.namespace)
+        if not uids:
+            return []
+        labels = parse_labels(bytes(pod.labels))
+        covering = [
+            budget for uid in uids if selects((budget := self.budgets[uid]).selector, labels)
+        ]
+        return sorted(covering, key=lambda budget: (budget.name, budget.uid))
 
     def intern(self, raw: Raw) -> Raw:
         """The one copy of equal bytes (a view into a record would keep the whole record in memory)."""
@@ -197,13 +219,10 @@ class State:
         elif table == "podgroups":
             group = cast(PodGroup, row or old)
             _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
+        elif table == "budgets":
+            _index(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
         elif table == "gangs":
-            gang, known = cast("Gang | None", row), cast("Gang | None", old)
-            _mark(self.resting, key, gang is not None and gang.rest_until_us > 0)
-            for other in known.groups if known is not None else ():
-                _index(self.partners, other, key, False)
-            for other in gang.groups if gang is not None else ():
-                _index(self.partners, other, key, True)
+            self._gang_changed(key, cast("Gang | None", old), cast("Gang | None", row))
         elif table == "commands":
             _index(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
         elif table == "policy":
@@ -236,6 +255,13 @@ class State:
             named = cast(Pod, new or old)
             _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
         self._index_waiting(uid, new)
+
+    def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
+        _mark(self.resting, key, new is not None and new.rest_until_us > 0)
+        for other in old.groups if old is not None else ():
+            _index(self.partners, other, key, False)
+        for other in new.groups if new is not None else ():
+            _index(self.partners, other, key, True)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
         _mark(self.holding, uid, pod is not None and pod.held_until_us > 0)

@@ -1,4 +1,4 @@
-"""Nodes, devices, PodGroups, quotas, namespaces and priority classes were observed, or any object is gone."""
+"""Nodes, devices, PodGroups, quotas, budgets, namespaces, priority classes were observed, or any object is gone."""
 
 from msgspec.structs import replace
 
@@ -6,8 +6,9 @@ from state.model.facts import remove_object, remove_pod
 from state.model.gangs import refresh_gang
 from state.model.limits import AMOUNT_MAX, RESOURCES
 from state.model.lists import admits, bury, is_namesake, is_newer, uid_of
-from state.model.rows import Devices, Namespace, Node, PodGroup, PriorityClass, Quota
+from state.model.rows import Budget, Devices, Namespace, Node, PodGroup, PriorityClass, Quota
 from state.model.seen import (
+    BudgetSeen,
     DeviceSeen,
     GoneSeen,
     NamespaceSeen,
@@ -118,6 +119,26 @@ def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
         min=seen.min,
     )
     trial.put("quotas", seen.uid, new)
+
+
+def on_budget_seen(trial: Trial, seen: BudgetSeen) -> None:
+    """A PodDisruptionBudget: stored for whoever chooses victims; it changes nothing of what fits where."""
+    old = trial.state.budgets.get(seen.uid)
+    if not is_namesake(old, seen) or not admits(
+        trial, seen, "poddisruptionbudgets.policy", uid_of(old)
+    ):
+        return
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        return
+    new = Budget(
+        name=seen.name,
+        namespace=seen.namespace,
+        rv=seen.rv,
+        uid=seen.uid,
+        disruptions_allowed=seen.disruptions_allowed,
+        selector=seen.selector,
+    )
+    trial.put("budgets", seen.uid, new)
 
 
 def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:

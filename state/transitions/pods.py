@@ -39,6 +39,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         labels=state.intern(seen.labels),
         node=facts.node if facts else (seen.node or ""),
         owner=seen.owner or "",
+        started_us=facts.started_us if facts else (seen.started_us or 0),
         command=state.open_command_of(seen.uid) if old is None else old.command,
     )
     if old is not None:

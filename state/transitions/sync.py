@@ -154,7 +154,7 @@ def _knows(trial: Trial, listing: OpenList, uid: str) -> bool:
     tombstone = trial.state.tables["tombstones"].get(uid)
     if tombstone is not None:
         return not overrules(listing, tombstone)
-    return table not in ("pods", "podgroups", "quotas") and any(
+    return table not in ("pods", "podgroups", "quotas", "budgets") and any(
         row.uid == uid for row in rows.values()
     )
 

@@ -44,6 +44,17 @@ RAW: dict[str, dict[str, Any]] = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "metadata": metadata(),
     },
+    "poddisruptionbudgets.policy": {
+        "metadata": metadata(generation=1),
+        "spec": {
+            "minAvailable": 2,
+            "selector": {
+                "matchLabels": {"app": "a"},
+                "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["b"]}],
+            },
+        },
+        "status": {"disruptionsAllowed": 1, "observedGeneration": 1},
+    },
     "devices.scheduling.koordinator.sh": {
         "metadata": metadata(),
         "spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]},

@@ -106,6 +106,27 @@ def test_a_bare_pod_gets_the_api_servers_defaults() -> None:
     assert ("Pending", None, None) == (observed.phase, observed.node, observed.epoch)
 
 
+def test_the_start_of_a_pod_is_carried_and_what_its_kubelet_repeats_is_not() -> None:
+    """The status changes with each probe; of it only phase and start time are seen."""
+    started = {"phase": "Running", "startTime": "2026-01-01T00:00:03Z"}
+    ready = {"type": "Ready", "status": "True", "lastProbeTime": "2026-01-01T00:00:09Z"}
+    seen = observe_pod({**pod(), "status": started})
+    assert 1_767_225_603_000_000 == seen.started_us
+    assert seen == observe_pod({**pod(), "status": {**started, "conditions": [ready]}})
+    assert observe_pod(pod()).started_us is None
+
+
+def test_what_preemption_reads_is_carried() -> None:
+    """Policy and labels as they are: who may preempt, who may be a victim, and their sub-priority."""
+    said = {
+        "koordinator.sh/priority": "7",
+        "quota.scheduling.koordinator.sh/preemptible": "false",
+        "scheduling.koordinator.sh/disable-preemptible": "true",
+    }
+    seen = observe_pod(pod({"preemptionPolicy": "Never"}, labels=said))
+    assert (said, "Never") == (seen.labels, seen.spec.preemption_policy)
+
+
 def test_required_node_affinity_and_tolerations() -> None:
     """Terms keep their order and meaning; tolerations are sorted, their seconds left out."""
     terms = [

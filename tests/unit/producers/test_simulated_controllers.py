@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from producers.simulated.cluster import Cluster
-from producers.simulated.kinds import POD
+from producers.simulated.kinds import POD, kinds_named
 
 
 def owner(kind: str, **spec: Any) -> dict[str, Any]:
@@ -37,6 +37,13 @@ def cluster_of(document: dict[str, Any]) -> Cluster:
     cluster = Cluster(0)
     cluster.apply(document)
     return cluster
+
+
+def budget_status(cluster: Cluster) -> Any:
+    """The status of the budget `b`."""
+    found = cluster.store.get(kinds_named("PodDisruptionBudget")[0], "default", "b")
+    assert found is not None
+    return found["status"]
 
 
 @pytest.mark.parametrize(
@@ -138,3 +145,35 @@ def test_a_budget_in_percent_counts_from_the_controllers_scale() -> None:
     evictions = zip(running, uids, strict=True)
     statuses = [cluster.evict("default", name, each).status for name, each in evictions]
     assert [201, 201, 429, 429] == statuses
+
+
+def test_the_status_of_a_budget_follows_its_pods() -> None:
+    """Bound, evicted, ended or new pods count at once; a status given by hand does not stand."""
+    cluster = cluster_of(owner("ReplicaSet", replicas=2))
+    document = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    meta = {"name": "b", "generation": 3}
+    cluster.apply({**document, "metadata": meta, "spec": spec, "status": {"disruptionsAllowed": 9}})
+    expected = {"desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 3}
+    assert {**expected, "currentHealthy": 0, "disruptionsAllowed": 0} == budget_status(cluster)
+    for name in names(cluster):
+        cluster.bind("default", name, uid(cluster, name), "n1", {})
+    assert {**expected, "currentHealthy": 2, "disruptionsAllowed": 1} == budget_status(cluster)
+    cluster.evict("default", "web-00001", uid(cluster, "web-00001"))
+    assert {**expected, "currentHealthy": 1, "disruptionsAllowed": 0} == budget_status(cluster)
+    cluster.set_phase("default", "web-00002", "Failed")
+    assert {**expected, "currentHealthy": 0, "disruptionsAllowed": 0} == budget_status(cluster)
+
+
+def test_a_budget_whose_status_stands_is_not_written_again() -> None:
+    """One version a change: else every reconcile would wake all watchers."""
+    cluster = cluster_of(owner("ReplicaSet", replicas=1))
+    document = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+    cluster.apply({**document, "spec": {"minAvailable": 1, "selector": {}}})
+    cluster.take_events()
+    cluster.apply({**owner("ReplicaSet", replicas=1), "metadata": {"name": "other"}})
+    assert ["PodDisruptionBudget"] == [
+        event.kind.name for event in cluster.take_events() if event.type == "MODIFIED"
+    ]
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}})
+    assert ["Namespace"] == [event.kind.name for event in cluster.take_events()]

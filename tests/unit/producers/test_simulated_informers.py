@@ -51,6 +51,33 @@ def test_only_what_matters_is_published() -> None:
     assert ["ObjectGone a"] == published(informers)
 
 
+def test_a_budget_is_published_when_what_it_allows_changes() -> None:
+    """Each change of its pods writes its status; only the number of disruptions matters."""
+    cluster, informers = started()
+    document = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}}
+    cluster.apply({**document, "spec": {"minAvailable": 1, "selector": {}}})
+    assert ["BudgetObserved b"] == published(informers)
+    for name, expected in (("p", []), ("q", ["BudgetObserved b"])):
+        cluster.apply(pod(name))
+        uid = cluster.read_pod("default", name)["metadata"]["uid"]
+        cluster.bind("default", name, uid, "n1", {})
+        assert expected == [said for said in published(informers) if said.startswith("Budget")]
+
+
+def test_the_start_of_a_pod_is_published_with_its_phase() -> None:
+    """A pod that is bound runs from that moment on; what follows doesn't change when it started."""
+    cluster, informers = started()
+    cluster.apply(pod("p"))
+    cluster.advance_to(7_000_000)
+    cluster.bind("default", "p", cluster.read_pod("default", "p")["metadata"]["uid"], "n1", {})
+    cluster.advance_to(9_000_000)
+    cluster.set_phase("default", "p", "Succeeded")
+    values = [json.loads(value) for _, value in informers.take()]
+    pods = [item for value in values for item in value["observations"]]
+    expected = [("Pending", None), ("Running", 7_000_000), ("Succeeded", 7_000_000)]
+    assert expected == [(item.get("phase", "Pending"), item.get("started_us")) for item in pods]
+
+
 def test_kinds_that_nobody_observes_are_silent() -> None:
     """A ReplicaSet itself is not published, its pods are."""
     cluster, informers = started()

@@ -14,6 +14,7 @@ from tests.builders import (
     Core,
     Json,
     absent,
+    budget,
     cards,
     gone,
     member,
@@ -45,10 +46,17 @@ def cluster(chance: random.Random) -> list[list[Json]]:
     if chance.random() < 0.5:
         groups.append(gone("podgroups.scheduling.sigs.k8s.io", "group-g1", rv=40))
         groups.append(podgroup("g1", 2, rv=41, uid="again-g1"))
+    budgets = [budget(f"b{index}", chance.randint(0, 2), rv=10 + index) for index in range(3)]
+    if chance.random() < 0.5:
+        budgets.append(budget("b0", 1, rv=30, selector=None))
+    if chance.random() < 0.5:
+        budgets.append(gone("poddisruptionbudgets.policy", "budget-b1", rv=40))
+        budgets.append(budget("b1", 0, rv=41, uid="again-b1"))
     return [
         nodes,
         devices,
         groups,
+        budgets,
         [said for index in range(14) for said in one_pod(chance, index)],
     ]
 
@@ -100,6 +108,7 @@ def told(chance: random.Random, kinds: list[list[Json]]) -> Core:
         "pods",
         "nodes",
         "podgroups.scheduling.sigs.k8s.io",
+        "poddisruptionbudgets.policy",
         "devices.scheduling.koordinator.sh",
     )
     opening: list[Json] = []

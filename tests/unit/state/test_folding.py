@@ -54,6 +54,7 @@ def minors(core: Core, name: str) -> list[int]:
     [
         ("node", "n", "n"),
         ("deleted_us", START_US, START_US),
+        ("started_us", START_US, START_US),
         ("phase", "Failed", "Failed"),
         ("phase", "Succeeded", "Succeeded"),
     ],

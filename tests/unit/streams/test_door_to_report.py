@@ -68,6 +68,7 @@ def topic_of(said: Json, other: str) -> str:
         "NodeObserved": "nodes",
         "PodGroupObserved": "podgroups",
         "QuotaObserved": "quotas",
+        "BudgetObserved": "budgets",
         "DeviceObserved": "devices",
         "NamespaceObserved": "namespaces",
         "PriorityClassObserved": "priorityclasses",
