@@ -138,17 +138,19 @@ def _next_row(group: PodGroup, after: GroupStatus, *, listed: bool) -> tuple[Pod
 
 
 def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
-    """The whole status, so that whatever stood there is replaced; null: the field goes."""
-    fields = {
+    """The whole status: whatever stands there is replaced by it."""
+    fields: dict[str, Any] = {
         "failed": status.failed,
-        "occupiedBy": status.occupied_by or None,
         "phase": status.phase,
         "running": status.running,
-        "start_us": status.schedule_start_us or None,
         "succeeded": status.succeeded,
     }
+    if status.occupied_by:
+        fields["occupiedBy"] = status.occupied_by
     if group.group == KOORDINATOR:
         fields["scheduled"] = status.scheduled
+    if status.schedule_start_us:
+        fields["start_us"] = status.schedule_start_us
     trial.command(
         "PatchStatus",
         fields={name: fields[name] for name in sorted(fields)},

@@ -140,20 +140,18 @@ class Cluster:
         return self.store.get(POD, namespace, name)
 
     def patch_status(self, resource: str, namespace: str, name: str, uid: str, fields: Raw) -> None:
-        """Merges `fields` into the status, null takes a field away; another uid: nothing.
+        """Merges `fields` into the status of a pod, without a watch event: no informer looks at it.
 
-        Of a pod without a watch event: no informer looks at its conditions.
+        Of any other object they are the whole status. Another uid: nothing.
         """
         for kind in KINDS:
             raw = self._find(kind, namespace, name) if kind.resource == resource else None
             if raw is None or uid not in ("", uid_of(raw)):
                 continue
-            merged = {**(raw.get("status") or {}), **fields}
-            status = {key: value for key, value in merged.items() if value is not None}
             if kind is POD:
-                self.store.keep_silently(kind, {**raw, "status": status})
-            elif status != raw.get("status"):
-                self.store.replace(kind, {**raw, "status": status})
+                self.store.keep_silently(kind, changed(raw, status=fields))
+            elif fields != raw.get("status"):
+                self.store.replace(kind, {**raw, "status": fields})
 
     # Time and watches
 

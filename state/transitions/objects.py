@@ -91,9 +91,9 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
         status=seen.status,
     )
     if old is not None:
-        new = replace(
-            new, arrived=old.arrived, mended=old.mended, told=old.told, written=old.written
-        )
+        # Seen news by news: whoever overwrites a status at once may do so within one record.
+        arrived = old.arrived or (old.written is not None and seen.status == old.written)
+        new = replace(new, arrived=arrived, mended=old.mended, told=old.told, written=old.written)
     trial.put("podgroups", seen.uid, new)
     refresh_gang(trial, f"{seen.namespace}/{seen.name}")
 

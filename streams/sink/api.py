@@ -54,7 +54,7 @@ class ApiWriter(Protocol):
         ...
 
     async def patch_status(self, command: PatchStatus) -> Response:
-        """PATCH the status subresource. The uid goes along: for another one 422 names it."""
+        """PATCH the status subresource, of a pod one condition of it. Another uid is 422."""
         ...
 
     async def create_event(self, command: EvictPod, message: str) -> Response:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def status_body(resource: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The `status` of the patch; null in it means that the field goes."""
+    """Of a pod what is merged into its status, of any other object its whole status."""
     if resource == "pods":
         return pod_status(fields)
     return group_status(fields) if resource.startswith("podgroups.") else dict(fields)
@@ -30,7 +30,8 @@ def group_status(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The status of a PodGroup; `start_us` is written as the API's `scheduleStartTime`."""
     status = dict(fields)
     start_us = status.pop("start_us", None)
-    status["scheduleStartTime"] = start_us and timestamp(start_us // 1_000_000)
+    if start_us is not None:
+        status["scheduleStartTime"] = timestamp(start_us // 1_000_000)
     return status
 
 

@@ -387,7 +387,7 @@ class Sink:
             delay_s = self._delay_s(2)
             self._statuses_after = loop.time() + delay_s
             loop.call_later(delay_s, self._wake.set)
-        if not (answer.ok or _moved_on(answer)):
+        if not (answer.ok or _moved_on(command, answer)):
             event(
                 _log,
                 logging.WARNING,
@@ -402,6 +402,13 @@ class Sink:
         self._wake.set()
 
 
-def _moved_on(answer: Response) -> bool:
-    """The object of a status is gone, or another one has its name by now."""
-    return answer.status == 404 or (answer.status == 422 and "metadata.uid" in answer.message)
+def _moved_on(command: PatchStatus, answer: Response) -> bool:
+    """The object of a status is gone, or another one has its name by now.
+
+    Of a pod the answer names the uid; of any other object it is the one refusal without a cause.
+    """
+    if answer.status != 422:
+        return answer.status == 404
+    if command.resource == "pods":
+        return "metadata.uid" in answer.message
+    return not (answer.body.get("details") or {}).get("causes")

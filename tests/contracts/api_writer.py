@@ -6,7 +6,7 @@ AssertionError. Called by `tests/unit/streams/test_sink_contract.py` and
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from schemas.envelope import BindPod, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
@@ -24,6 +24,10 @@ class Ground(Protocol):
 
     async def add_pod(self, name: str, *, gated: bool = False) -> str:
         """Create it; its uid."""
+        ...
+
+    async def add_group(self, name: str, api_group: str) -> str:
+        """Create a PodGroup of that API group; its uid."""
         ...
 
     async def guard(self, name: str) -> None:
@@ -183,6 +187,44 @@ async def check_status_of_another_uid_is_invalid(ground: Ground) -> None:
     assert "metadata.uid" in answer.message
     read = await ground.api.read_pod(ground.namespace, "a")
     assert not read.body["status"].get("conditions")
+
+
+def _group_status(ground: Ground, api_group: str, uid: str, **fields: Any) -> PatchStatus:
+    return PatchStatus(
+        id="9.0",
+        resource=f"podgroups.{api_group}",
+        namespace=ground.namespace,
+        name="g",
+        uid=uid,
+        fields=fields,
+    )
+
+
+async def check_group_status_is_written_whole(ground: Ground) -> None:
+    """A PodGroup's status of either API group: what is not in it is gone."""
+    for api_group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io"):
+        uid = await ground.add_group("g", api_group)
+        begun = {"phase": "Scheduling", "running": 0, "start_us": 1_767_225_600_000_000}
+        first = _group_status(ground, api_group, uid, **begun, occupiedBy="ns/job")
+        answer = await ground.api.patch_status(first)
+        assert answer.ok, answer
+        second = _group_status(ground, api_group, uid, phase="Running", running=2)
+        answer = await ground.api.patch_status(second)
+        assert {"phase": "Running", "running": 2} == answer.body["status"]
+        third = _group_status(ground, api_group, uid, **begun)
+        answer = await ground.api.patch_status(third)
+        assert "2026-01-01T00:00:00Z" == answer.body["status"]["scheduleStartTime"]
+
+
+async def check_group_status_of_another_uid_is_invalid(ground: Ground) -> None:
+    """A status for a PodGroup's predecessor does not land on its namesake, nor on one that is gone."""
+    api_group, uid = "scheduling.x-k8s.io", "11111111-1111-1111-1111-111111111111"
+    command = _group_status(ground, api_group, uid, phase="Running")
+    assert 404 == (await ground.api.patch_status(command)).status
+    await ground.add_group("g", api_group)
+    answer = await ground.api.patch_status(command)
+    assert 422 == answer.status
+    assert not (answer.body.get("details") or {}).get("causes")
 
 
 async def check_event_is_made_once(ground: Ground) -> None:

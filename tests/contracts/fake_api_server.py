@@ -100,7 +100,7 @@ class FakeApiServer:
         return await self._serve("read_pod", name, lambda: self._read(self.pods, namespace, name))
 
     async def patch_status(self, command: PatchStatus) -> Response:
-        """Sets the condition `PodScheduled` of a pod, or merges into the status of a PodGroup."""
+        """Sets the condition `PodScheduled` of a pod, or the whole status of a PodGroup."""
         return await self._serve("patch_status", command.name, lambda: self._patch(command))
 
     async def create_event(self, command: EvictPod, message: str) -> Response:
@@ -180,12 +180,13 @@ class FakeApiServer:
         if found is None:
             return _status(404, "NotFound", f'{command.resource} "{command.name}" not found')
         if found["metadata"]["uid"] != command.uid:
-            return _status(422, "Invalid", "metadata.uid: field is immutable")
+            if command.resource == "pods":
+                return _status(422, "Invalid", "metadata.uid: field is immutable")
+            return _status(422, "Invalid", "the server rejected our request")
         if command.resource == "pods":
             found["status"]["conditions"] = pod_status(command.fields)["conditions"]
         else:
-            merged = {**found["status"], **group_status(command.fields)}
-            found["status"] = {name: item for name, item in merged.items() if item is not None}
+            found["status"] = group_status(command.fields)
         return Response(200, body=copy.deepcopy(found))
 
     def _read(self, kind: dict[tuple[str, str], Any], namespace: str, name: str) -> Response:

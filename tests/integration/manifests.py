@@ -91,3 +91,18 @@ def deployment(
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": replicas, "selector": {"matchLabels": selector}, "template": template},
     }
+
+
+def pod_group(
+    name: str,
+    min_member: int,
+    *,
+    api_group: str = "scheduling.x-k8s.io",
+    namespace: str = "default",
+) -> Object:
+    return {
+        "apiVersion": f"{api_group}/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": min_member},
+    }

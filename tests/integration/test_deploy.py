@@ -38,6 +38,7 @@ RESOURCES = (
     "pods/exec",
     "nodes/status",
     "podgroups/status.scheduling.x-k8s.io",
+    "podgroups/status.scheduling.sigs.k8s.io",
     "events",
     "secrets",
     "configmaps",
@@ -54,6 +55,8 @@ SINK = {
     ("create", "pods/binding", ""),
     ("create", "pods/eviction", ""),
     ("patch", "pods/status", ""),
+    ("patch", "podgroups/status.scheduling.x-k8s.io", ""),
+    ("patch", "podgroups/status.scheduling.sigs.k8s.io", ""),
     ("create", "events", ""),
 }
 LEASE = {(verb, "leases.coordination.k8s.io", HOME) for verb in ("get", "create", "update")}
@@ -99,7 +102,7 @@ def established(admin: Api, crd: Object) -> bool:
 
 
 def conditions_of(admin: Api, crd: Object) -> dict[str, str]:
-    conditions = admin.get(admin.path(crd))["status"].get("conditions", [])
+    conditions = admin.get(admin.path(crd))["status"].get("conditions") or []
     return {each["type"]: each["status"] for each in conditions}
 
 

@@ -18,6 +18,7 @@ from tests.contracts.api_writer import CHECKS, Check
 from tests.integration import manifests
 from tests.integration.api import Api, wait_for
 from tests.integration.cluster import Cluster, ControlPlane
+from tests.integration.test_deploy import documents, established
 
 pytestmark = pytest.mark.controlplane
 
@@ -43,8 +44,21 @@ class RealGround:
         uid: str = created["metadata"]["uid"]
         return uid
 
+    async def add_group(self, name: str, api_group: str) -> str:
+        await asyncio.to_thread(add_group_kind, self._admin, api_group)
+        group = manifests.pod_group(name, 2, api_group=api_group, namespace=self.namespace)
+        (created,) = await asyncio.to_thread(self._admin.create, group)
+        uid: str = created["metadata"]["uid"]
+        return uid
+
     async def guard(self, name: str) -> None:
         await asyncio.to_thread(add_budget, self._admin, self.namespace, name)
+
+
+def add_group_kind(admin: Api, api_group: str) -> None:
+    """Install the CRD of that group's PodGroups."""
+    (crd,) = admin.apply(*documents(f"crds/podgroups.{api_group}.yaml"))
+    wait_for(crd["metadata"]["name"], lambda: established(admin, crd))
 
 
 def add_budget(admin: Api, namespace: str, name: str) -> None:

@@ -26,6 +26,7 @@ from schemas.observations import (
     DeviceEntry,
     NodeObserved,
     NodeSelectorTerm,
+    PodGroupStatus,
     PodObserved,
     PodSpec,
     SelectorRequirement,
@@ -33,6 +34,7 @@ from schemas.observations import (
     Toleration,
 )
 from schemas.topics import RESOURCES
+from tests.builders import START_US
 from tests.secret_pods import MARKER
 from tests.unit.producers.raw_objects import RAW, metadata, pod
 
@@ -272,16 +274,35 @@ def test_a_node_as_the_api_server_shows_it() -> None:
 def test_pod_groups_of_both_api_groups(
     spec: dict[str, Any], min_member: int, timeout_us: int | None, min_resources: Any
 ) -> None:
-    """Either group gives the same observation but for its name; status is left out."""
+    """Either group gives the same observation but for its name."""
     for group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io"):
         raw = {"apiVersion": f"{group}/v1alpha1", "metadata": metadata(), "spec": spec}
-        found = observe_podgroup(raw | {"status": {"phase": "Running"}})
+        found = observe_podgroup(raw)
+        assert found.status is None
         assert (group, min_member, timeout_us, min_resources) == (
             found.group,
             found.min_member,
             found.schedule_timeout_us,
             found.min_resources,
         )
+
+
+def test_the_status_of_a_pod_group() -> None:
+    """Whoever wrote it: what is there is seen, a count below 0 is none, an empty status is no status."""
+    raw = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "metadata": metadata(), "spec": {}}
+    status = {
+        "phase": "Scheduled",
+        "occupiedBy": "ns/job",
+        "scheduled": 2,
+        "running": -1,
+        "scheduleStartTime": "2026-01-01T00:00:01Z",
+    }
+    expected = PodGroupStatus(
+        phase="Scheduled", occupied_by="ns/job", scheduled=2, schedule_start_us=START_US + 1_000_000
+    )
+    assert expected == observe_podgroup(raw | {"status": status}).status
+    for empty in ({}, None, {"running": 0, "scheduleStartTime": None}):
+        assert observe_podgroup(raw | {"status": empty}).status is None
 
 
 def test_a_quota_keeps_negative_amounts_and_drops_what_status_loops_write() -> None:

@@ -87,10 +87,8 @@ def test_the_command() -> None:
     )
     assert {
         "failed": 0,
-        "occupiedBy": None,
         "phase": "Pending",
         "running": 0,
-        "start_us": None,
         "succeeded": 0,
     } == command.fields
 
@@ -192,6 +190,17 @@ def test_an_overwritten_status_is_put_right_once() -> None:
     assert {} == seen(5, "Running")
     core.see(member("a", "g"), member("b", "g"))
     assert "Scheduling" == core.decisions[-1].commands[0].fields["phase"]
+
+
+def test_overwritten_within_one_record() -> None:
+    """Ours and somebody else's are seen together: that is an overwriting, too."""
+    core = Core()
+    core.see(podgroup("g", 2), topic="podgroups")
+    both = [
+        podgroup("g", 2, rv=rv, status=status(phase=phase))
+        for rv, phase in ((2, "Pending"), (3, "Running"))
+    ]
+    assert {"uid-group-g": "Pending"} == phases(core.see(*both, topic="podgroups"))
 
 
 def test_an_echo_of_an_older_status_is_no_overwriting() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from schemas.envelope import BindPod, EvictPod, PatchStatus
 from schemas.errors import Unavailable
@@ -97,6 +98,17 @@ def status(name: str = "a", message: str = "waits", number: str = "9.0") -> Patc
         name=name,
         uid=f"uid-{name}",
         fields={"reason": "Unschedulable", "message": message},
+    )
+
+
+def group_status(number: str = "9.0", name: str = "g", **fields: Any) -> PatchStatus:
+    return PatchStatus(
+        id=number,
+        resource="podgroups.scheduling.x-k8s.io",
+        namespace="default",
+        name=name,
+        uid=f"uid-{name}",
+        fields=fields,
     )
 
 

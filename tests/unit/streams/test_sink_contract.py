@@ -20,6 +20,9 @@ class FakeGround:
     async def add_pod(self, name: str, *, gated: bool = False) -> str:
         return self.api.add_pod(name, gates=("wait",) if gated else ())
 
+    async def add_group(self, name: str, api_group: str) -> str:
+        return self.api.add_group(name, uid=f"uid-{api_group}")
+
     async def guard(self, name: str) -> None:
         self.api.budgets.add((self.namespace, name))
 

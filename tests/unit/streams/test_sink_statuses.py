@@ -6,7 +6,7 @@ import pytest
 
 from streams.sink.api import Response
 from streams.sink.sink import SinkSettings
-from tests.unit.streams.sink_world import INTERNAL, acting, applied, bind, status
+from tests.unit.streams.sink_world import INTERNAL, acting, applied, bind, group_status, status
 
 
 def test_status_last_one_wins_and_repeats_are_not_written() -> None:
@@ -135,5 +135,59 @@ def test_binds_go_before_statuses() -> None:
             world.api.gate.set()
             await world.answered(20)
             await world.until(lambda: world.api.count("patch_status") == 20)
+
+    asyncio.run(scene())
+
+
+def test_status_of_a_pod_group_is_written_each_time() -> None:
+    """The core repeats one only when somebody overwrote it, so the sink does not hold it back."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_group("g")
+            for number in ("9.0", "10.0"):
+                world.sink.on_decision([group_status(number, phase="Running", running=2)])
+                group = world.api.groups["default", "g"]
+                await world.until(lambda group=group: group["status"])
+                assert {"phase": "Running", "running": 2} == group["status"]
+                group["status"] = {}
+            assert 2 == world.api.count("patch_status")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("causes", "told"), [([], 0), ([{"field": "status.phase", "reason": "FieldValueInvalid"}], 1)]
+)
+def test_status_of_a_pod_group_that_is_refused(
+    causes: list[dict[str, str]], told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another uid is no news; a status that the CRD forbids is said. Neither is tried again."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            body = {"details": {"causes": causes}}
+            world.api.fail("patch_status", Response(422, "Invalid", "no", body))
+            world.sink.on_decision([group_status(phase="Running")])
+            await asyncio.sleep(0.02)
+            assert 1 == world.api.count("patch_status")
+
+    asyncio.run(scene())
+    assert told == sum(record.message == "status_not_written" for record in caplog.records)
+
+
+def test_a_gangs_status_and_its_pods_do_not_wait_for_each_other() -> None:
+    """A bind drops its pod's status only; the PodGroup's is written beside it."""
+
+    async def scene() -> None:
+        async with acting(active=False) as world:
+            world.api.add_pod("a")
+            world.api.add_group("a")
+            world.sink.on_decision([status(), group_status("9.1", "a", phase="Scheduling")])
+            world.sink.on_decision([bind()])
+            world.sink.activate()
+            await world.answered()
+            await world.until(lambda: world.api.groups["default", "a"]["status"])
+            assert [] == [name for name, _ in world.api.calls if name == "patch_status"][1:]
 
     asyncio.run(scene())
