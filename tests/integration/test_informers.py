@@ -14,7 +14,9 @@ from producers.kube import UnknownKind
 from producers.kube_client import KubeClient
 from schemas.errors import Unavailable
 from schemas.observations import (
+    BudgetObserved,
     KindAbsent,
+    LabelRequirement,
     ObjectGone,
     Observed,
     PodGroupObserved,
@@ -30,6 +32,7 @@ from tests.integration.cluster import Cluster, ControlPlane, running_control_pla
 from tests.integration.process import free_ports
 
 PACE = Pace(page_objects=50, retry_s_min=0.05, retry_s_max=0.5, absent_s=0.1)
+BUDGETS = "poddisruptionbudgets.policy"
 PODGROUPS = "podgroups.scheduling.x-k8s.io"
 RECOVERY_S_MAX = 60
 
@@ -203,6 +206,47 @@ def test_what_is_published_is_what_the_api_server_holds(
             if isinstance(item, PodObserved) and item.namespace == namespace
         ]
         assert ["p004"] == [item.name for item in mine]
+
+
+@pytest.mark.controlplane
+def test_a_budget_allows_what_the_disruption_controller_says(
+    cluster: Cluster, api: Api, namespace: str
+) -> None:
+    """Of two healthy pods one may go until the spec wants both; pods carry their start."""
+    for name in ("a", "b"):
+        labels = {"app": "web"}
+        api.create(manifests.pod(name, {"cpu": "1"}, namespace=namespace, labels=labels))
+        api.bind(name, "some-node", namespace=namespace)
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    metadata = {"name": "keep", "namespace": namespace}
+    document = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    (made,) = api.create({**document, "metadata": metadata, "spec": spec})
+    path = api.path(made)
+
+    def seen() -> tuple[Any, ...]:
+        found = log.objects(BudgetObserved, BUDGETS).values()
+        return tuple((item.selector, item.disruptions_allowed) for item in found)
+
+    with following(cluster.kubeconfig(), BUDGETS, "pods") as (log, _, _, _):
+        web = (LabelRequirement(key="app", operator="In", values=("web",)),)
+        wait_for("the budget", lambda: seen() == ((web, 0),))
+        for name in ("a", "b"):
+            status = {"phase": "Running", "startTime": "2026-01-01T00:00:03Z"}
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            pod = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+            api.patch(pod, {"status": {**status, **ready}})
+        wait_for("one disruption", lambda: seen() == ((web, 1),))
+        api.patch(path, {"spec": {"minAvailable": 2}})
+        wait_for("another spec", lambda: seen() == ((web, 0),))
+        api.delete(path)
+        wait_for("no budget", lambda: seen() == ())
+        starts = {
+            (item.name, item.phase, item.started_us)
+            for item in log.objects(PodObserved, "pods").values()
+            if item.namespace == namespace
+        }
+        started_us = 1_767_225_603_000_000
+        assert {("a", "Running", started_us), ("b", "Running", started_us)} == starts
 
 
 @pytest.mark.controlplane
