@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from state.candidates import pick_node
 from state.model.diagnoses import Code, Diagnosis
 from state.model.rows import Eviction, OpenCommand
-from state.model.state import TOLD_WITH_GANG, State
+from state.model.state import State
 from state.model.trial import Trial
 from state.placement import Placement
+from state.queue import Queue
 from state.units import Unit, Units
 
 
@@ -36,11 +37,14 @@ class Cycle:
         self.units.check_holds()
         trial.wake = trial.wake or self.placement.let_some_go
         self.placement.let_some_go = False
-        for unit in self._units():
+        queue = Queue(self.units, self._units())
+        if trial.wake:
+            queue.add(self.units.alike(queue.groups))
+        while (unit := queue.next()) is not None:
             if self.placement.placed >= state.policy.cycle.placementsMax:
                 trial.wake = trial.work_left = True
                 return
-            self.units.attempt(unit)
+            queue.tell(self.units.attempt(unit))
         # Who was tried before room was let go may fit now.
         trial.wake = trial.work_left = self.placement.let_some_go
 
@@ -89,7 +93,7 @@ class Cycle:
     def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:
         """Whether parked pods of one class should be tried: a node is feasible now, or other nodes speak against it.
 
-        The latter only to say so (amounts are as of the last try); members of a gang are told with their gang.
+        The latter only to say so; amounts are as of the last try.
         """
         if self.state.holding:  # what is free and what is held may do together
             return True
@@ -99,7 +103,7 @@ class Cycle:
             and pick_node(self.state, self.state.scores_of(first)) >= 0
         ):
             return True
-        return told != TOLD_WITH_GANG and dict(told) != self.placement.misfit(first).nodes
+        return dict(told) != self.placement.misfit(first).nodes
 
     # -- evictions asked for ---------------------------------------------------------------------------------
 

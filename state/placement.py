@@ -25,6 +25,7 @@ class Mark(Struct, frozen=True):
 
     trial: tuple[int, int]
     placed: int
+    moves: int
     let_some_go: bool
     told: int
     misfits: dict[bytes, Misfit]
@@ -38,19 +39,26 @@ class Placement:
         self.state: State = trial.state
         self.placed = 0
         self.let_some_go = False
+        self.moves = 0  # pods placed, or taken off a node, and not undone
         self._misfits: dict[bytes, Misfit] = {}
         self._told: dict[str, None] = {}  # who let go: why is worth more than what it lacks now
 
     def mark(self) -> Mark:
         """Where things stand."""
         return Mark(
-            self.trial.mark(), self.placed, self.let_some_go, len(self._told), dict(self._misfits)
+            self.trial.mark(),
+            self.placed,
+            self.moves,
+            self.let_some_go,
+            len(self._told),
+            dict(self._misfits),
         )
 
     def back_to(self, mark: Mark) -> None:
         """As things stood at `mark`."""
         self.trial.back_to(mark.trial)
-        self.placed, self.let_some_go = mark.placed, mark.let_some_go
+        self.placed, self.moves = mark.placed, mark.moves
+        self.let_some_go = mark.let_some_go
         self._misfits = dict(mark.misfits)
         for uid in list(self._told)[mark.told :]:
             del self._told[uid]
@@ -77,6 +85,7 @@ class Placement:
             parked=False,
         )
         self.placed += 1
+        self.moves += 1
         if held_until_us:
             self.trial.put(
                 "pods", pod.uid, replace(placed, diagnosis=_holding(node, held_until_us))
@@ -105,6 +114,7 @@ class Placement:
         told = replace(let_go(pod), diagnosis=diagnosis, parked=True)
         self.trial.put("pods", pod.uid, told)
         self._misfits.clear()
+        self.moves += 1
         self.let_some_go = True
 
     def may_stay(self, pod: Pod) -> bool:

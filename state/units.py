@@ -4,7 +4,7 @@ A gang group gets the minimum of every gang, or nothing; then surplus members on
 holds nothing. A NonStrict one holds what it gathered until its wait time, and lets go for a unit ahead of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from state.model.diagnoses import Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.limits import BACKOFF_DOUBLINGS_MAX
+from state.model.order import OrderKey, order_key
 from state.model.rows import Gang, Pod, PodGroup
-from state.model.state import State
+from state.model.state import Shape, State
 from state.placement import Placement
 from state.rules.explain import (
     backing_off,
@@ -28,7 +29,6 @@ from state.rules.explain import (
     timed_out,
 )
 from state.rules.gangs import NON_STRICT, ONCE_SATISFIED, keeps_waiting, still_needed
-from state.rules.order import OrderKey, order_key
 
 UPSTREAM = "scheduling.x-k8s.io"
 Keys = tuple[str, ...]
@@ -77,6 +77,46 @@ class Units:
         rank = max((self._rank(pod) for pod in pods), default=(0, 0))
         created_us = min(state.gangs[key].created_us for key in keys if key in state.gangs)
         return Unit(key=order_key(rank, created_us, ",".join(keys), ""), uid="", gangs=keys)
+
+    def alike(self, tried: Mapping[Keys, None]) -> list[list[tuple[OrderKey, Keys]]]:
+        """Waiting groups with their places in the queue, those together that ask for the same; without those `tried`.
+
+        Of two that ask for the same one fits where the other does.
+        """
+        state = self.state
+        grouped: dict[Keys, None] = {}
+        for key in list(state.unshaped):
+            gang = state.gangs.get(key)
+            if gang is None or gang.groups:
+                grouped[gang.groups if gang is not None else (key,)] = None
+            else:
+                shape = self._shape(key)
+                place = order_key(shape.rank, shape.created_us, key, "")
+                state.keep_shape(key, shape, place)
+        lines: list[list[tuple[OrderKey, Keys]]] = [
+            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
+            for line in state.alike.values()
+        ]
+        lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
+        return [line for line in lines if line]
+
+    def _shape(self, key: str) -> Shape:
+        state = self.state
+        gang, ready = state.gangs[key], self.ready(key)
+        runs: list[tuple[bytes, int]] = []
+        for pod in ready:
+            spec = bytes(pod.spec)
+            if runs and runs[-1][0] == spec:
+                runs[-1] = (spec, runs[-1][1] + 1)
+            else:
+                runs.append((spec, 1))
+        group = podgroup_of(state, key)
+        wanted = group.min_resources if group is not None and group.group == UPSTREAM else None
+        return Shape(
+            asks=(self._needed(key, gang), gang.mode, tuple(sorted((wanted or {}).items())), *runs),
+            rank=max((self._rank(pod) for pod in ready), default=(0, 0)),
+            created_us=gang.created_us,
+        )
 
     def comes_alone(self, key: str) -> bool:
         """Whether members of the gang have nobody to wait for: it is valid without them, and so are its partners."""
@@ -139,14 +179,16 @@ class Units:
 
     # -- single pods -----------------------------------------------------------------------------------------
 
-    def attempt(self, unit: Unit) -> None:
-        """Places the unit, or writes why not."""
+    def attempt(self, unit: Unit) -> bool:
+        """Places the unit, or writes why not. False: room is as it was."""
+        before = self.placement.moves
         if unit.gangs:
             self._attempt_group(unit)
         elif unit.uid in self.state.waiting:
             pod = self.state.pods[unit.uid]
             if not self.placement.place(pod) and not self._room_for_single(unit, pod):
                 self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
+        return self.placement.moves != before
 
     def _room_for_single(self, unit: Unit, pod: Pod) -> bool:
         """Places the pod in room that less important gangs hold."""

@@ -7,11 +7,12 @@
 from collections.abc import Iterator
 from typing import Any, cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
+from state.model.order import OrderKey
 from state.model.podclass import (
     GPU_CORE,
     Membership,
@@ -33,6 +34,7 @@ from state.model.rows import (
     OpenList,
     Pod,
     PodGroup,
+    PolicyRow,
     Quota,
     Row,
     Sync,
@@ -43,7 +45,15 @@ from state.model.selectors import selects
 
 #: Class, and nodes by the reason that speaks against them as the pod was last told.
 ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
-TOLD_WITH_GANG = (("gang", 0),)
+
+
+class Shape(Struct, frozen=True):
+    """What a gang asks for: two of the same `asks` fit or don't fit alike. Then its place in line."""
+
+    asks: tuple[object, ...]
+    rank: tuple[int, int]
+    created_us: int
+
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -79,7 +89,12 @@ class State:
         self.holding: dict[str, None] = {}  # assumed for the rest of their gang, no bind yet
         self.resting: dict[str, None] = {}  # gangs whose wait time ran out
         self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
-        self._parked_key: dict[str, ParkedKey] = {}
+        self._parked_key: dict[str, ParkedKey | str] = {}
+        self.parked_gangs: dict[str, dict[str, None]] = {}  # gang -> parked members told with it
+        # A cache, filled by `state.units`: what gangs ask for, and those alone in their group by what they ask.
+        self.shapes: dict[str, Shape] = {}
+        self.alike: dict[tuple[object, ...], dict[str, OrderKey]] = {}
+        self.unshaped: dict[str, None] = {}  # parked gangs that are not in it
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
         self.budgets_in: dict[str, dict[str, None]] = {}  # namespace -> budget uids
@@ -219,6 +234,7 @@ class State:
         elif table == "podgroups":
             group = cast(PodGroup, row or old)
             _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
+            self._forget_shape(f"{group.namespace}/{group.name}")
         elif table == "budgets":
             _index(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
         elif table == "gangs":
@@ -226,10 +242,15 @@ class State:
         elif table == "commands":
             _index(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
         elif table == "policy":
-            self.policy = None if row is None else to_policy(cast(Any, row).spec)
-            for uid, pod in self.pods.items():
-                self._index_waiting(uid, pod)
+            self._policy_changed(cast("PolicyRow | None", row))
         return cast("Row | None", old)
+
+    def _policy_changed(self, row: PolicyRow | None) -> None:
+        self.policy = None if row is None else to_policy(row.spec)
+        for gang in list(self.shapes):
+            self._forget_shape(gang)
+        for uid, pod in self.pods.items():
+            self._index_waiting(uid, pod)
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         old_place, new_place = place_of(old), place_of(new)
@@ -254,19 +275,45 @@ class State:
                 _index(self.claims, self.claim_of(new), uid, True)
             named = cast(Pod, new or old)
             _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
+            if old is not None:
+                self._forget_shape(self.gang_key(old))
+        if new is not None:
+            self._forget_shape(self.gang_key(new))
         self._index_waiting(uid, new)
 
     def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
         _mark(self.resting, key, new is not None and new.rest_until_us > 0)
+        self._forget_shape(key)
         for other in old.groups if old is not None else ():
             _index(self.partners, other, key, False)
         for other in new.groups if new is not None else ():
             _index(self.partners, other, key, True)
 
+    def keep_shape(self, key: str, shape: Shape, place: OrderKey | None) -> None:
+        """Remembers what the gang asks for; `place`: in the queue, if it is alone in its group."""
+        self.shapes[key] = shape
+        self.unshaped.pop(key, None)
+        if place is not None:
+            self.alike.setdefault(shape.asks, {})[key] = place
+
+    def _forget_shape(self, key: str) -> None:
+        shape = self.shapes.pop(key, None)
+        if shape is None:
+            return
+        line = self.alike.get(shape.asks)
+        if line is not None and line.pop(key, None) is not None and not line:
+            del self.alike[shape.asks]
+        if key in self.parked_gangs:
+            self.unshaped[key] = None
+
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
         _mark(self.holding, uid, pod is not None and pod.held_until_us > 0)
         parked_key = self._parked_key.pop(uid, None)
-        if parked_key is not None:
+        if isinstance(parked_key, str):
+            _index(self.parked_gangs, parked_key, uid, False)
+            if parked_key not in self.parked_gangs:
+                self.unshaped.pop(parked_key, None)
+        elif parked_key is not None:
             _index(self.parked, parked_key, uid, False)
         waits = (
             pod is not None
@@ -286,8 +333,14 @@ class State:
         if pod.parked and not (pod.backoff_us or pod.gates):
             podclass = self.class_of(pod)
             if not (podclass.invalid or podclass.unsupported):
-                key = self._parked_key[uid] = (bytes(pod.spec), _told(pod))
-                _index(self.parked, key, uid, True)
+                told = _told(pod)
+                if told is None:
+                    gang = self._parked_key[uid] = self.gang_key(pod)
+                    _index(self.parked_gangs, gang, uid, True)
+                    self.unshaped[gang] = None
+                else:
+                    key = self._parked_key[uid] = (bytes(pod.spec), told)
+                    _index(self.parked, key, uid, True)
 
     def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
         _index(self.pods_on, node_name, pod.uid, sign > 0)
@@ -375,10 +428,10 @@ def same_charge(old: Pod, new: Pod) -> bool:
     return old.spec == new.spec and old.allocations == new.allocations
 
 
-def _told(pod: Pod) -> tuple[tuple[str, int], ...]:
-    """What speaks against a parked pod alone, as it was last told; a gang's member is told with its gang."""
+def _told(pod: Pod) -> tuple[tuple[str, int], ...] | None:
+    """What speaks against a parked pod alone, as it was last told; None: a gang's member is told with its gang."""
     details = {} if pod.diagnosis is None else pod.diagnosis.details
-    return TOLD_WITH_GANG if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
+    return None if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
 
 
 def _mark(index: dict[str, None], uid: str, there: bool) -> None:
