@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from producers.kube import Expired, KubeReader, UnknownKind
@@ -32,6 +33,9 @@ from schemas.topics import RESOURCES
 
 _log: Final = logging.getLogger(__name__)
 _DIGEST_BYTES: Final = 16
+#: Objects of a page that are observed and published before the event loop may turn to something else: to observe one
+#: takes about 0.2 ms.
+_SLICE_OBJECTS: Final = 100
 Awaited = TypeVar("Awaited")
 
 
@@ -150,7 +154,14 @@ class Informer:
         self._event(logging.INFO, "synced", epoch=epoch, version=list_version, objects=len(named))
 
     async def _publish_objects(self, items: Iterable[Any], epoch: str) -> dict[str, None]:
-        """Publish one page of a list; returns the uids that it names."""
+        """Publish one page of a list, slice by slice; returns the uids that it names."""
+        named: dict[str, None] = {}
+        rest = iter(items)
+        while part := list(islice(rest, _SLICE_OBJECTS)):
+            named |= await self._publish_slice(part, epoch)
+        return named
+
+    async def _publish_slice(self, items: Iterable[Any], epoch: str) -> dict[str, None]:
         observations: list[Observed] = []
         seen: dict[str, bytes] = {}
         for raw in items:

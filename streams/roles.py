@@ -143,14 +143,22 @@ class SequencerRole:
             for record in records:
                 self._read_back(record)
         elif self._time is not None:
-            for record in records:
-                while self.sequencer.full and self._time is not None:
-                    await self._make_room()
-                missing = self.sequencer.offer(topic, record.offset, record.value)
-                if missing is not None:
-                    self.reposition(topic, missing)
-                    break
+            await self._take_intake(topic, records)
         self._wake.set()
+
+    async def _take_intake(self, topic: str, records: Sequence[LogRecord]) -> None:
+        """A message at a time: it may hold 100 observations, and a batch 500 of it."""
+        for record in records:
+            while self.sequencer.full and self._time is not None:
+                await self._make_room()
+            if self._time is None:
+                return  # whoever leads again begins at what the sequencer wants
+            missing = self.sequencer.offer(topic, record.offset, record.value)
+            if missing is not None:
+                self.reposition(topic, missing)
+                return
+            self._wake.set()
+            await asyncio.sleep(0)
 
     async def run(self) -> None:
         """Builds and appends until cancelled."""

@@ -123,7 +123,10 @@ class TablesRole:
             self._watch.note(self._chain, time.monotonic())
             if accepted:
                 rows |= _by_place(self.projector.on_decision(data))
-        self._write(rows)
+                await asyncio.sleep(0)
+        for part in _slices(rows.items()):
+            self._write(dict(part))
+            await asyncio.sleep(0)
 
     def _write(self, rows: Rows) -> None:
         for (table, key), row in rows.items():

@@ -57,22 +57,26 @@ class SinkRole:
     async def on_records(self, topic: str, records: Sequence[LogRecord]) -> None:
         """Takes what the feed hands on."""
         assert topic == DECISIONS
-        for record in records:
-            self._take(record)
+        await self._take_all(records)
 
     async def read_to_end(self) -> None:
         """Returns once every decision that was in the log at the time of the call has been taken."""
         end = await asyncio.to_thread(self._reader.end_offset, DECISIONS)
         while self._next < end:
             found = await asyncio.to_thread(self._reader.read, DECISIONS, self._next, READ_LIMIT)
-            for record in found:
-                self._take(record)
+            await self._take_all(found)
         if self._past is not None:
             statuses, self._past = self._past, None
             if self._sink is not None:
                 self._sink.on_decision(
                     [status for status in statuses.values() if self._still_waits(status.uid)]
                 )
+
+    async def _take_all(self, records: Iterable[LogRecord]) -> None:
+        """One after the other, in turns with the rest of the event loop."""
+        for record in records:
+            self._take(record)
+            await asyncio.sleep(0)
 
     def _take(self, record: LogRecord) -> None:
         if record.offset < self._next:

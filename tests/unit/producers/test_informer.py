@@ -53,6 +53,31 @@ def test_the_first_sync_is_cold_paged_and_of_one_epoch() -> None:
     play(scene)
 
 
+def test_a_page_is_observed_and_published_in_slices() -> None:
+    """A page of 500 objects at once would keep the event loop from the Lease; a call takes 100."""
+    calls: list[int] = []
+
+    class Page(Server):
+        async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
+            return await super().list_page(resource, 500, continue_)
+
+    async def stage() -> None:
+        server, log = Page(), Log()
+        for number in range(250):
+            server.put(f"n{number}")
+        informer = asyncio.create_task(
+            Informer("nodes", server, log, producer="me", pace=FAST).run()
+        )
+        async with asyncio.timeout(GIVE_UP_S):
+            said_of = said(await synced(log))
+        calls.extend(len(call) for call in log.calls)
+        informer.cancel()
+        assert 250 == [kind for kind, _ in said_of].count("NodeObserved")
+
+    asyncio.run(stage())
+    assert [1, 100, 100, 50, 1] == calls
+
+
 def test_a_change_is_published_and_a_heartbeat_is_not() -> None:
     """Only a changed projection is published, without an epoch; deletions carry their version."""
 
