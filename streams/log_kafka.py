@@ -30,6 +30,8 @@ from streams.topics import MESSAGE_BYTES_MAX, SETTINGS
 _FETCH_BYTES: Final = MESSAGE_BYTES_MAX + 64 * 1024
 _LINGER_MS: Final = 1
 _RETRY_S: Final = 0.05
+#: How long a client that has ended may take to say why.
+_ENDED_S: Final = 0.5
 #: How long a new topic may be unknown to a broker that did not make it.
 _SPREADING_S: Final = 2.0
 #: So long a broker must say that a topic, or an offset, that was there is not: one that has just
@@ -378,6 +380,9 @@ class KafkaWriter:
                 raise Unavailable(
                     f"kafka {self._address.place}: too much waits to be sent to {name}"
                 ) from error
+            except KafkaException:
+                producer.poll(_ENDED_S)  # a client that was refused for good says why here
+                raise
 
     def _await(
         self,
