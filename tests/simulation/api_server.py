@@ -16,7 +16,7 @@ from producers.simulated.controllers import Controllers
 from producers.simulated.faults import Reply
 from producers.simulated.kinds import KINDS, Kind
 from producers.simulated.store import ObjectStore, Raw, WatchEvent, changed, version_of
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import Unavailable
 from schemas.labels import COMMAND_ID
 from streams.sink.api import UNKNOWN, Response
@@ -222,7 +222,7 @@ class SimulatedWriter:
         await self._travel()
         return Response(self._chaos.dice.choice((200, 500)) if self._chaos.raging else 200)
 
-    async def create_event(self, command: EvictPod, message: str) -> Response:
+    async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
         """See `ApiWriter.create_event`."""
         await self._travel()
         return Response(201)

@@ -198,7 +198,7 @@ class OrdersAudit:
             if command["id"] != f"{self.sequence}.{index}":
                 detail = f"command {command['id']} stands in place {index}"
                 raise Violation("command-id", self.sequence, command["uid"], detail)
-            if command["kind"] == "PatchStatus":
+            if command["kind"] in ("PatchStatus", "EmitEvent"):
                 continue
             if missing:
                 detail = f"{command['kind']} {command['name']} while {missing[0]} is not listed"

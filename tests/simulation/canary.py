@@ -6,6 +6,7 @@ the auditor may name it; `test_canary` runs seeds until one does. Never used out
 
 import random
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 import schemas.observations
+from schemas.envelope import CheckpointManifest
+from schemas.topics import DECISIONS
 from state import machine
 from state.cycle import Cycle
 from state.model.facts import forget_facts
@@ -23,10 +26,13 @@ from state.model.state import State
 from state.model.trial import Trial
 from state.units import Units
 from streams.chain import Chain, read_header
+from streams.checkpoints import CheckpointStore
+from streams.place import Places
 from streams.sequencer import Sequencer
 from streams.sink.lease import Lease
 from streams.sink.outcomes import judge
 from streams.sink.sink import Sink
+from streams.tables import Rows, TablesRole
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -191,6 +197,48 @@ def forgetful_sink() -> AbstractContextManager[Any]:
     return patch.object(Sink, "activate", planted)
 
 
+def torn_checkpoint() -> AbstractContextManager[Any]:
+    """A checkpoint is used although its State does not hash to what the manifest says."""
+
+    def planted(manifest: CheckpointManifest, chunks: list[bytes | None]) -> bytes | None:
+        try:
+            return zlib.decompress(b"".join([chunk for chunk in chunks if chunk is not None]))
+        except zlib.error:
+            return None
+
+    return patch("streams.checkpoints.join_chunks", planted)
+
+
+def foreign_checkpoint() -> AbstractContextManager[Any]:
+    """A checkpoint is used although no decision of this log has its digest."""
+
+    def planted(self: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
+        found = self._reader.read(DECISIONS, manifest.decisions_offset - 1, 1)
+        return found[0].value if found else None
+
+    return patch.object(CheckpointStore, "_anchor", planted)
+
+
+def blind_to_loss() -> AbstractContextManager[Any]:
+    """Nobody looks whether the log still holds what was read of it."""
+    return patch.object(Places, "check", lambda _self, _reader: None)
+
+
+def skipped_rows() -> AbstractContextManager[Any]:
+    """The projector writes all rows of a batch but the last."""
+    write = TablesRole._write
+
+    def planted(self: TablesRole, rows: Rows) -> None:
+        write(self, dict(list(rows.items())[:-1]) if len(rows) > 1 else rows)
+
+    return patch.object(TablesRole, "_write", planted)
+
+
+def trusted_disk() -> AbstractContextManager[Any]:
+    """A projector takes what is on its disk for right."""
+    return patch.object(TablesRole, "mend_rows", lambda _self: 0)
+
+
 CANARIES: dict[str, Canary] = {
     "double release": Canary(double_release, ("over-capacity",)),
     "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion", "gang-without-group")),
@@ -208,5 +256,12 @@ CANARIES: dict[str, Canary] = {
     "a message taken twice": Canary(taken_twice, ("intake-taken-twice", "positions-went-back")),
     "acting without the Lease": Canary(acts_without_lease, ("acted-without-lease",)),
     "no answer taken for done": Canary(hopeful_sink, ("false-result",)),
+    "a torn checkpoint": Canary(torn_checkpoint, ("digest-differs", "refold-differs")),
+    "a foreign checkpoint": Canary(
+        foreign_checkpoint, ("tables-differ", "digest-differs", "refold-differs")
+    ),
+    "a lost tail unnoticed": Canary(blind_to_loss, ("kept-a-lost-place",)),
+    "rows that are not written": Canary(skipped_rows, ("tables-differ",)),
+    "a disk that is trusted": Canary(trusted_disk, ("tables-differ",)),
     "a forgotten open command": Canary(forgetful_sink, ("never-ended",)),
 }

@@ -50,12 +50,18 @@ class Chances:
 
 
 class Chaos:
-    """The dice of one seed. Every draw of the world goes through `dice`. Faults named in `off` never
-    happen.
+    """The dice of one seed. Faults named in `off` never happen.
+
+    Each fault has dice of its own, and so has the workload: what is left out of a run does not change
+    when the rest of it happens. Every other draw of the world goes through `dice`.
     """
 
     def __init__(self, seed: int, off: tuple[str, ...] = ()) -> None:
         self.dice = random.Random(seed)
+        self.acts_dice = random.Random(f"{seed} acts")
+        self._fault_dice = {
+            field.name: random.Random(f"{seed} {field.name}") for field in fields(Chances)
+        }
         self.chances = Chances()
         self.raging = True
         for field in fields(Chances):
@@ -65,7 +71,7 @@ class Chaos:
 
     def happens(self, fault: str) -> bool:
         """Whether the fault happens now."""
-        return self.raging and self.dice.random() < getattr(self.chances, fault)
+        return self.raging and self._fault_dice[fault].random() < getattr(self.chances, fault)
 
     def between_us(self, low_s: float, high_s: float) -> int:
         """A duration between the two, in microseconds."""

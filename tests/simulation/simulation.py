@@ -50,7 +50,7 @@ ROLES: dict[str, type[Process]] = {
     for each in (SequencerProcess, DeciderProcess, SinkProcess, InformerProcess, ProjectorProcess)
 }
 #: A role that stopped is started again after so long.
-RESTART_US = 1_000_000
+RESTART_US = 4_000_000
 #: Chance in a round that a user, a node or another scheduler does something.
 ACTS = 0.2
 TWINS_MAX = 3
@@ -70,6 +70,8 @@ class Outcome:
     """What a run came to. `failure` is None when all held; `story` tells of its subject."""
 
     plan: Plan
+    #: What users could have done, by name.
+    acts: tuple[str, ...] = ()
     #: Rounds begun, of those in which anything happens.
     rounds: int = 0
     records: int = 0
@@ -106,6 +108,7 @@ class Simulation:
         self.cluster = ClusterAudit(self.server, self.orders)
         self.server.on_call = self.cluster.on_call
         self.workload = Workload(self.server, open_writer(self.url), plan.acts_off)
+        self.outcome.acts = self.workload.action_names
         self.log_faults = LogFaults(f"simulation-{seed}", self.clock, self.chaos, self.chain)
         self._processes: list[Process] = []
         self._stopped_roles: list[tuple[int, str]] = []
@@ -168,7 +171,7 @@ class Simulation:
             self._start(role)
         for _ in range(self.plan.rounds):
             self.outcome.rounds += 1
-            if self.chaos.dice.random() < ACTS:
+            if self.chaos.acts_dice.random() < ACTS:
                 self.workload.act()
             self._upset()
             self._take_turns()

@@ -11,3 +11,8 @@ class Violation(AssertionError):
         self.rule = rule
         self.sequence = sequence
         self.subject = subject
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Seeds run in other processes: what they found has to come back whole."""
+        return type(self), (self.rule, self.sequence, self.subject, self.detail)

@@ -31,11 +31,13 @@ class Workload:
     def __init__(self, server: ApiServer, admin: LogWriter, off: tuple[str, ...] = ()) -> None:
         self._server = server
         self._admin = admin
-        self._dice = server.chaos.dice
+        self._dice = server.chaos.acts_dice
         self._serial = 0
         self._node_names = [f"n{number}" for number in range(self._dice.randint(2, 5))]
-        weighted = [each for each in self._weighted() if each[1].__name__ not in off]
-        self._actions = [action for weight, action in weighted for _ in range(weight)]
+        #: Names of all that users may do.
+        self.action_names = tuple(action.__name__ for _, action in self._weighted())
+        self._off = off
+        self._actions = [action for weight, action in self._weighted() for _ in range(weight)]
 
     def begin(self) -> None:
         """The cluster as it was before Lockstep came: nodes, and pods that run already."""
@@ -48,8 +50,9 @@ class Workload:
 
     def act(self) -> None:
         """One thing happens."""
-        if self._actions:
-            self._dice.choice(self._actions)()
+        action = self._dice.choice(self._actions)
+        if action.__name__ not in self._off:
+            action()
         self._server.collect()
 
     def _weighted(self) -> list[tuple[int, Callable[[], None]]]:
