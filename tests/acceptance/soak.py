@@ -54,7 +54,9 @@ Sample = dict[str, float | str]
 
 NOTES = f"""Capacity is that of everything on this machine: the pair, the broker, the API server with etcd, and the load
 itself, for each pod is created, bound, read, ended and deleted through the same API server. It is measured before the
-first fault, {CAPACITY_S:g} s long, with a backlog that never runs dry; the first quarter does not count.
+first fault, {CAPACITY_S:g} s long: whatever is missing to a backlog is created, whatever has a node is ended; the first
+quarter does not count. Where no pod is without a node at the median look, the API server and the load were the limit,
+and the pair could take more.
 
 Memory is the resident set. Compared are medians: of the first {ROUND_S:g} s after a warm-up of {WARM_UP_S:g} s, and of
 the last {ROUND_S:g} s, each with every fault once; a shorter run takes a quarter for warm-up and halves the rest. `a`
