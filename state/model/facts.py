@@ -6,7 +6,7 @@ or older news, takes nothing back.
 
 from msgspec.structs import replace
 
-from state.model.gangs import mark_satisfied, refresh_gang
+from state.model.gangs import mark_satisfied, refresh_gang, unmark_satisfied
 from state.model.lists import bury
 from state.model.rows import Pod
 from state.model.seen import PodFound, PodSeen
@@ -48,6 +48,7 @@ def forget_facts(old: Pod, news: PodSeen) -> Pod:
         node=news.node or "",
         phase=news.phase,
         started_us=_started_us(news),
+        told_at=0,
     )
 
 
@@ -75,6 +76,8 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
             refresh_gang(trial, state.gang_key(old))
     if new.node and (old is None or not old.node):
         mark_satisfied(trial, new)
+    elif old is not None and old.node and not new.node:
+        unmark_satisfied(trial, new)
 
 
 def let_go(pod: Pod) -> Pod:

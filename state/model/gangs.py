@@ -36,6 +36,15 @@ def mark_satisfied(trial: Trial, pod: Pod) -> None:
         trial.gangs_changed[key] = None
 
 
+def unmark_satisfied(trial: Trial, pod: Pod) -> None:
+    """History was reset and a bind with it: a gang without any bound member has never been placed."""
+    key = trial.state.gang_key(pod)
+    gang = trial.state.gangs.get(key) if key else None
+    if gang is not None and gang.satisfied and not any_bound(trial.state, key):
+        trial.put("gangs", key, replace(gang, satisfied=False))
+        trial.gangs_changed[key] = None
+
+
 def podgroup_of(state: State, key: str) -> PodGroup | None:
     """The PodGroup of that `ns/name`: of two API groups' the first by group name, of two namesakes the newer."""
     uids = state.groups_named.get(key, ())

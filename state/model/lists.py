@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from state.model.decision import Answer
 from state.model.rows import Budget, OpenList, Pod, PodGroup, Quota, Sync, Tombstone
 from state.model.seen import BudgetSeen, ObjectSeen, PodGroupSeen, PodSeen, QuotaSeen
 from state.model.trial import Trial
@@ -15,23 +18,27 @@ def is_namesake(
     return old is None or (old.namespace, old.name) == (seen.namespace, seen.name)
 
 
-def admits(trial: Trial, seen: ObjectSeen, resource: str, known_uid: str) -> bool:
-    """False for news of a uid that is gone. Marks it as named by the list it came with, if that is open.
+def admits(trial: Trial, seen: ObjectSeen, resource: str, old: Any) -> bool:
+    """False for news of a uid that is gone, and for late news. Marks it as named by its list, if that is open.
 
-    A list younger than the tombstone knows better: a uid never comes back, so it was never gone. A uid that is new
-    to us (`known_uid` is another's, or empty) though a finished list of that version should have named it is gone,
-    too: its tombstone went with that list, and this is late news.
+    A list younger than the tombstone knows better: a uid never comes back, so it was never gone. News that came
+    with no open list is late if a list of its version, or a later one, has finished: that list said it, or it is gone.
+    `old` is the row that is known under its name or uid; what a list says may contradict it.
     """
     uid, epoch = seen.uid, seen.epoch
     listing = trial.state.lists.get(epoch) if epoch else None
     if listing is not None:
         assert epoch is not None
         trial.named.setdefault(epoch, {})[uid] = None
+        if old is not None and is_rewritten(listing, seen.rv, old.rv):
+            contradict(trial, resource)
     tombstone = trial.state.tables["tombstones"].get(uid)
     if tombstone is None:
         listed_rv = trial.state.syncs.get(resource, _NEVER).list_rv
-        young = listing is not None and (listing.reset or listing.list_rv >= listed_rv)
-        return young or uid == known_uid or seen.rv > listed_rv
+        if listing is None:
+            return seen.rv > listed_rv
+        young = listing.reset or listing.list_rv >= listed_rv
+        return young or uid == uid_of(old) or seen.rv > listed_rv
     if listing is None or not overrules(listing, tombstone):
         return False
     trial.put("tombstones", uid, None)
@@ -60,6 +67,32 @@ def resets(trial: Trial, epoch: str | None) -> bool:
 def is_newer(trial: Trial, rv: int, known_rv: int, epoch: str | None) -> bool:
     """The version `rv` replaces `known_rv`: it is higher, or its list says that history was reset."""
     return rv > known_rv or resets(trial, epoch)
+
+
+def is_rewritten(listing: OpenList, rv: int, known_rv: int) -> bool:
+    """The list shows an older version than one that it should have seen: it is of another history than ours."""
+    return not listing.reset and rv < known_rv <= listing.list_rv
+
+
+def contradict(trial: Trial, resource: str) -> None:
+    """What we know of the resource, or what a list says, is of a history that is gone: the next whole list wins."""
+    sync = trial.state.syncs.get(resource, _NEVER)
+    trial.put("syncs", resource, replace(sync, contradicted=True))
+    doubt(trial, resource)
+
+
+def doubt(trial: Trial, resource: str) -> None:
+    """From now on what is known of the resource may be wrong: asks for a list that says all anew."""
+    sync = trial.state.syncs.get(resource, _NEVER)
+    trial.put("syncs", resource, replace(sync, doubted=trial.sequence))
+    ask_resync(trial, resource)
+
+
+def ask_resync(trial: Trial, resource: str) -> None:
+    """Asks the informers to list `resource` anew, once a record."""
+    request = Answer(kind="ResyncRequested", resource=resource)
+    if request not in trial.requests:
+        trial.requests.append(request)
 
 
 def bury(trial: Trial, resource: str, uid: str, rv: int) -> None:

@@ -20,6 +20,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     `held_until_us`: `assumed` has no bind yet, it is held so long for the rest of its gang.
     `started_us` is 0 until the kubelet has taken the pod in.
+    `told_at`: since that sequence the row holds what only a result told, and no observation has shown yet; 0: nothing.
     """
 
     allocations: tuple[DeviceHeld, ...] = ()
@@ -43,6 +44,7 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     rv: int
     spec: Raw
     started_us: int = 0
+    told_at: int = 0
     uid: str
 
 
@@ -172,17 +174,22 @@ class Sync(Struct, frozen=True, gc=False, omit_defaults=True):
     """Whether a resource has been listed. `list_rv`: newest finished list; `absent`: its CRD is missing.
 
     `doubted`: since that sequence what is known of it may be wrong, until a list that began later says all anew.
+    `contradicted`: a list showed what the history that we know rules out, so the next whole list wins as a reset.
+    `reset_at`: the sequence at which a reset was last finished.
     """
 
     absent: bool = False
+    contradicted: bool = False
     doubted: int = 0
     epochs: tuple[str, ...] = ()
     list_rv: int = 0
+    reset_at: int = 0
     synced: bool = False
 
 
 class OpenList(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A list under way. `reset`: its version is below the highest known, so its objects win (history reset).
+    """A list under way. `reset`: history was reset (its version is below the highest known, or a list before it
+    contradicted what was known), so its objects win.
 
     `asked_us`: since when everything waits for it, or when the informers were last asked to list; 0: nothing waits.
     """

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from state.model.facts import remove_object, remove_pod
 from state.model.gangs import refresh_gang
 from state.model.limits import AMOUNT_MAX, RESOURCES
-from state.model.lists import admits, bury, is_namesake, is_newer, uid_of
+from state.model.lists import admits, bury, is_namesake, is_newer
 from state.model.rows import Budget, Devices, Namespace, Node, PodGroup, PriorityClass, Quota
 from state.model.seen import (
     BudgetSeen,
@@ -24,7 +24,7 @@ def on_node_seen(trial: Trial, seen: NodeSeen) -> None:
     """A node joined or changed. One that returns under its old name keeps its place in the columns."""
     state = trial.state
     old = state.nodes.get(seen.name)
-    if not admits(trial, seen, "nodes", uid_of(old)):
+    if not admits(trial, seen, "nodes", old):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -47,8 +47,7 @@ def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
     key = f"{seen.name}/{seen.source}"
     old = trial.state.tables["devices"].get(key)
     listed = seen.source == "object"  # an agent's versions are its own
-    known_uid = uid_of(old) if listed else seen.uid
-    if not admits(trial, seen, "devices.scheduling.koordinator.sh", known_uid):
+    if listed and not admits(trial, seen, "devices.scheduling.koordinator.sh", old):
         return
     if (
         old is not None
@@ -71,9 +70,7 @@ def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
 def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
     """A PodGroup of either API group."""
     old = trial.state.podgroups.get(seen.uid)
-    if not is_namesake(old, seen) or not admits(
-        trial, seen, f"podgroups.{seen.group}", uid_of(old)
-    ):
+    if not is_namesake(old, seen) or not admits(trial, seen, f"podgroups.{seen.group}", old):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -101,9 +98,7 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
 def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
     """An ElasticQuota of either API group: stored and shown."""
     old = trial.state.quotas.get(seen.uid)
-    if not is_namesake(old, seen) or not admits(
-        trial, seen, f"elasticquotas.{seen.group}", uid_of(old)
-    ):
+    if not is_namesake(old, seen) or not admits(trial, seen, f"elasticquotas.{seen.group}", old):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -124,9 +119,7 @@ def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
 def on_budget_seen(trial: Trial, seen: BudgetSeen) -> None:
     """A PodDisruptionBudget: stored for whoever chooses victims; it changes nothing of what fits where."""
     old = trial.state.budgets.get(seen.uid)
-    if not is_namesake(old, seen) or not admits(
-        trial, seen, "poddisruptionbudgets.policy", uid_of(old)
-    ):
+    if not is_namesake(old, seen) or not admits(trial, seen, "poddisruptionbudgets.policy", old):
         return
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         return
@@ -144,7 +137,7 @@ def on_budget_seen(trial: Trial, seen: BudgetSeen) -> None:
 def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:
     """A namespace."""
     old = trial.state.namespaces.get(seen.name)
-    if not admits(trial, seen, "namespaces", uid_of(old)):
+    if not admits(trial, seen, "namespaces", old):
         return
     if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
         row = Namespace(name=seen.name, rv=seen.rv, uid=seen.uid, labels=seen.labels)
@@ -154,7 +147,7 @@ def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:
 def on_priority_class_seen(trial: Trial, seen: PriorityClassSeen) -> None:
     """A PriorityClass. Pods carry their resolved priority already; this is for people and later rules."""
     old = trial.state.tables["priorityclasses"].get(seen.name)
-    if not admits(trial, seen, "priorityclasses.scheduling.k8s.io", uid_of(old)):
+    if not admits(trial, seen, "priorityclasses.scheduling.k8s.io", old):
         return
     if old is None or is_newer(trial, seen.rv, old.rv, seen.epoch):
         row = PriorityClass(

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from state.model.facts import forget_facts, merge_facts, store_pod
-from state.model.lists import admits, is_namesake, is_newer, resets, uid_of
+from state.model.lists import admits, contradict, is_namesake, is_newer, resets
 from state.model.rows import Pod
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
@@ -13,8 +13,10 @@ from state.model.trial import Trial
 def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
     """Takes the pod in: the higher version wins, facts only appear, a uid that is gone stays gone."""
     old = trial.state.pods.get(seen.uid)
-    if not is_namesake(old, seen) or not admits(trial, seen, "pods", uid_of(old)):
+    if not is_namesake(old, seen) or not admits(trial, seen, "pods", old):
         return
+    if old is not None and _is_undone(trial, seen, old):
+        contradict(trial, "pods")
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         store_pod(trial, old, merge_facts(old, seen))
         return
@@ -40,6 +42,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         node=facts.node if facts else (seen.node or ""),
         owner=seen.owner or "",
         started_us=facts.started_us if facts else (seen.started_us or 0),
+        told_at=facts.told_at if facts and _lacks(seen, facts) else 0,
         command=state.open_command_of(seen.uid) if old is None else old.command,
     )
     if old is not None:
@@ -57,3 +60,20 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
             parked=old.parked and same,
         )
     store_pod(trial, old, new)
+
+
+def _is_undone(trial: Trial, seen: PodSeen, old: Pod) -> bool:
+    """A list lacks a fact that it should show: it began after we knew, and is not below the version that we know."""
+    listing = trial.state.lists.get(seen.epoch) if seen.epoch else None
+    if listing is None or listing.reset or old.rv > listing.list_rv:
+        return False
+    return _lacks(seen, old) and old.told_at < listing.sequence
+
+
+def _lacks(seen: PodSeen, known: Pod) -> bool:
+    """The pod is seen without a fact that is known of it."""
+    return bool(
+        (known.node and not seen.node)
+        or (known.deleted_us and not seen.deleted_us)
+        or (known.phase in FINISHED and seen.phase not in FINISHED)
+    )

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import merge_facts, remove_pod, store_pod
 from state.model.limits import BACKOFF_DOUBLINGS_MAX
-from state.model.rows import OpenCommand, Pod
+from state.model.lists import contradict
+from state.model.rows import OpenCommand, Pod, Sync
 from state.model.seen import CommandEndSeen
 from state.model.trial import Trial
 
@@ -23,6 +24,9 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         eviction = state.tables["evictions"][key]
         if eviction.command == seen.command_id or eviction.uid == done:
             trial.put("evictions", key, None)
+    before_reset = _issued_at(seen.command_id) < state.syncs.get("pods", _NEVER).reset_at
+    if before_reset and seen.outcome in ("Applied", "Stale"):
+        contradict(trial, "pods")  # it may tell of the history that is gone
     pod = state.pods.get(command.uid)
     if pod is None:
         return
@@ -34,7 +38,9 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         remove_pod(trial, pod, pod.rv)
         return
     if seen.found is not None and seen.found.uid == pod.uid:
-        store_pod(trial, pod, merge_facts(pod, seen.found))
+        found = merge_facts(pod, seen.found)
+        if found != pod:
+            store_pod(trial, pod, replace(found, told_at=trial.sequence))
         pod = state.pods[pod.uid]
     if command.kind == "BindPod":
         _end_bind(trial, seen, command, pod)
@@ -42,9 +48,8 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
 
 def _end_bind(trial: Trial, seen: CommandEndSeen, command: OpenCommand, pod: Pod) -> None:
     if seen.outcome == "Applied":
-        store_pod(
-            trial, pod, replace(pod, assumed="", node=pod.node or command.node, diagnosis=None)
-        )
+        bound = replace(pod, assumed="", node=pod.node or command.node, diagnosis=None)
+        store_pod(trial, pod, bound if pod.node else replace(bound, told_at=trial.sequence))
         return
     if pod.node:
         return  # bound after all: reality wins, there is nothing to give back
@@ -52,6 +57,14 @@ def _end_bind(trial: Trial, seen: CommandEndSeen, command: OpenCommand, pod: Pod
     if seen.outcome == "Refused":
         freed = _backed_off(trial, seen, freed)
     store_pod(trial, pod, freed)
+
+
+def _issued_at(command_id: str) -> int:
+    """The sequence of the decision that gave the command."""
+    return int(command_id.partition(".")[0])
+
+
+_NEVER = Sync()
 
 
 def _backed_off(trial: Trial, seen: CommandEndSeen, pod: Pod) -> Pod:

@@ -1,12 +1,13 @@
 """Lists: a resource is listed anew, what the list did not name is gone; and messages that could not be taken in."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from state.model.decision import Answer
 from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
-from state.model.lists import bury, overrules
-from state.model.rows import Named, OpenList, Sync
+from state.model.lists import ask_resync, bury, contradict, doubt, is_rewritten, overrules
+from state.model.rows import Named, OpenList, Pod, Sync
 from state.model.seen import (
     KindAbsentSeen,
     RejectionSeen,
@@ -18,10 +19,10 @@ from state.model.trial import Trial
 
 
 def on_sync_started(trial: Trial, seen: SyncStartSeen) -> None:
-    """Opens a list, once. One below the newest finished one means that history was reset: its objects win.
+    """Opens a list, once. One below the highest version known means that history was reset: its objects win.
 
     Or it is a list that was long under way, by an informer that slept: then what it says is wrong. Nobody can tell, so
-    nothing is placed until all has been said anew.
+    nothing is placed until all has been said anew. The whole list that follows a contradiction wins likewise.
     """
     known = trial.state.syncs.get(seen.resource, Sync())
     if (
@@ -30,7 +31,8 @@ def on_sync_started(trial: Trial, seen: SyncStartSeen) -> None:
         or seen.epoch in known.epochs
     ):
         return
-    reset = seen.list_rv < known.list_rv
+    whole = seen.whole or seen.cold
+    reset = (known.contradicted and whole) or seen.list_rv < _highest(trial, seen.resource, known)
     listing = OpenList(
         asked_us=trial.now_us if seen.cold or reset else 0,
         cold=seen.cold,
@@ -39,11 +41,11 @@ def on_sync_started(trial: Trial, seen: SyncStartSeen) -> None:
         resource=seen.resource,
         sequence=trial.sequence,
         reset=reset,
-        whole=seen.whole or seen.cold,
+        whole=whole,
     )
     trial.put("lists", seen.epoch, listing)
     if reset:
-        _doubt(trial, seen.resource)
+        doubt(trial, seen.resource)
 
 
 def on_still_there(trial: Trial, seen: StillThereSeen) -> None:
@@ -52,8 +54,16 @@ def on_still_there(trial: Trial, seen: StillThereSeen) -> None:
     if listing is None or listing.resource != seen.resource:
         return
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
-    if not _knows(trial, listing, seen.uid):
-        _doubt(trial, seen.resource)
+    row = _row_of(trial, listing.resource, seen.uid)
+    if row is not None:
+        # Unchanged is what was published; a result told more, and the list began after that.
+        unseen = isinstance(row, Pod) and 0 < row.told_at < listing.sequence
+        if is_rewritten(listing, seen.rv, row.rv) or (unseen and row.rv <= listing.list_rv):
+            contradict(trial, seen.resource)
+        return
+    tombstone = trial.state.tables["tombstones"].get(seen.uid)
+    if tombstone is None or overrules(listing, tombstone):
+        doubt(trial, seen.resource)
 
 
 def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
@@ -72,8 +82,10 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
         named.update(dict.fromkeys(row.uids))
     for uid, rv in _objects(trial, seen.resource):
         if uid not in named and (listing.reset or rv <= seen.list_rv):
-            _remove(trial, seen.resource, uid, max(rv, seen.list_rv))
-    _forget_tombstones(trial, seen.resource, seen.list_rv)
+            _remove(
+                trial, seen.resource, uid, seen.list_rv if listing.reset else max(rv, seen.list_rv)
+            )
+    _forget_tombstones(trial, listing)
     closed = [
         epoch
         for epoch, other in sorted(state.lists.items())
@@ -84,17 +96,27 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
     old = state.syncs.get(seen.resource, Sync())
     list_rv = seen.list_rv if listing.reset else max(old.list_rv, seen.list_rv)
     epochs = _close(trial, old, [*closed, seen.epoch])
-    doubted = old.doubted
+    doubted, contradicted, reset_at = old.doubted, old.contradicted, old.reset_at
     if listing.reset:
-        doubted = trial.sequence
-    elif listing.whole and listing.sequence > doubted:
+        doubted = reset_at = trial.sequence
+        contradicted = False
+    elif listing.whole and listing.sequence > doubted and not contradicted:
         doubted = 0
     if doubted:
         ask_resync(trial, seen.resource)
     trial.put(
         "syncs",
         seen.resource,
-        replace(old, absent=False, doubted=doubted, epochs=epochs, list_rv=list_rv, synced=True),
+        replace(
+            old,
+            absent=False,
+            contradicted=contradicted,
+            doubted=doubted,
+            epochs=epochs,
+            list_rv=list_rv,
+            reset_at=reset_at,
+            synced=True,
+        ),
     )
     trial.wake = True
 
@@ -109,7 +131,7 @@ def on_kind_absent(trial: Trial, seen: KindAbsentSeen) -> None:
     old = trial.state.syncs.get(seen.resource, Sync())
     closed = [epoch for epoch in sorted(lists) if lists[epoch].resource == seen.resource]
     epochs = _close(trial, old, closed)
-    new = replace(old, absent=True, doubted=0, epochs=epochs, synced=True)
+    new = replace(old, absent=True, contradicted=False, doubted=0, epochs=epochs, synced=True)
     if new != old:
         trial.put("syncs", seen.resource, new)
         trial.wake = True
@@ -122,13 +144,6 @@ def on_message_rejected(trial: Trial, seen: RejectionSeen) -> None:
             ask_resync(trial, resource)
 
 
-def _doubt(trial: Trial, resource: str) -> None:
-    """From now on what is known of the resource may be wrong: asks for a list that says all anew."""
-    sync = trial.state.syncs.get(resource, Sync())
-    trial.put("syncs", resource, replace(sync, doubted=trial.sequence))
-    ask_resync(trial, resource)
-
-
 def ask_again(trial: Trial) -> None:
     """Asks for lists anew where one that everything waits for does not finish: who began it may be gone."""
     lists = trial.state.lists
@@ -139,24 +154,22 @@ def ask_again(trial: Trial) -> None:
             ask_resync(trial, listing.resource)
 
 
-def ask_resync(trial: Trial, resource: str) -> None:
-    """Asks the informers to list `resource` anew, once a record."""
-    request = Answer(kind="ResyncRequested", resource=resource)
-    if request not in trial.requests:
-        trial.requests.append(request)
-
-
-def _knows(trial: Trial, listing: OpenList, uid: str) -> bool:
-    table = RESOURCES[listing.resource][0]
+def _row_of(trial: Trial, resource: str, uid: str) -> Any:
+    """The row of that uid; None: we don't know it."""
+    table = RESOURCES[resource][0]
     rows = trial.state.tables[table]
-    if uid in rows:
-        return True
-    tombstone = trial.state.tables["tombstones"].get(uid)
-    if tombstone is not None:
-        return not overrules(listing, tombstone)
-    return table not in ("pods", "podgroups", "quotas", "budgets") and any(
-        row.uid == uid for row in rows.values()
-    )
+    if uid in rows or table in ("pods", "podgroups", "quotas", "budgets"):
+        return rows.get(uid)
+    return next((row for row in rows.values() if row.uid == uid), None)
+
+
+def _highest(trial: Trial, resource: str, known: Sync) -> int:
+    """The highest version that was ever known of the resource, in the history that counts."""
+    versions = [known.list_rv, *(rv for _, rv in _objects(trial, resource))]
+    tombstones = trial.state.tables["tombstones"].values()
+    versions += [row.rv for row in tombstones if row.resource == resource]
+    versions += [row.list_rv for row in trial.state.lists.values() if row.resource == resource]
+    return max(versions)
 
 
 def _objects(trial: Trial, resource: str) -> list[tuple[str, int]]:
@@ -181,11 +194,15 @@ def _remove(trial: Trial, resource: str, uid: str, rv: int) -> None:
         bury(trial, resource, uid, rv)
 
 
-def _forget_tombstones(trial: Trial, resource: str, list_rv: int) -> None:
-    tombstones = trial.state.tables["tombstones"]
-    old = [uid for uid, row in tombstones.items() if row.resource == resource and row.rv < list_rv]
-    for uid in sorted(old):
-        trial.put("tombstones", uid, None)
+def _forget_tombstones(trial: Trial, listing: OpenList) -> None:
+    """Those below the list have done their work. After a reset there is no higher version than the list's."""
+    tombstones, list_rv = trial.state.tables["tombstones"], listing.list_rv
+    own = [uid for uid, row in tombstones.items() if row.resource == listing.resource]
+    for uid in sorted(own):
+        if tombstones[uid].rv < list_rv:
+            trial.put("tombstones", uid, None)
+        elif listing.reset and tombstones[uid].rv > list_rv:
+            bury(trial, listing.resource, uid, list_rv)
 
 
 def _close(trial: Trial, known: Sync, epochs: list[str]) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 The cluster is `producers.simulated`'s, with versions as etcd gives them: one counter for all
 objects. A write takes effect at the server at its own moment, whether or not the caller still
-listens; an answer may get lost. Watches end, break and expire. Must not know Lockstep's core.
+listens; an answer may get lost. Watches end, break and expire. etcd may be restored from a backup:
+the whole cluster goes back to an earlier state. Must not know Lockstep's core.
 """
 
 import asyncio
@@ -14,8 +15,15 @@ from producers.kube import Expired, UnknownKind
 from producers.simulated.cluster import Cluster
 from producers.simulated.controllers import Controllers
 from producers.simulated.faults import Reply
-from producers.simulated.kinds import KINDS, Kind
-from producers.simulated.store import ObjectStore, Raw, WatchEvent, changed, version_of
+from producers.simulated.kinds import KINDS, POD, Kind
+from producers.simulated.store import (
+    ObjectStore,
+    Raw,
+    WatchEvent,
+    changed,
+    uid_of,
+    version_of,
+)
 from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import Unavailable
 from schemas.labels import COMMAND_ID
@@ -26,7 +34,10 @@ from tests.simulation.clock import Clock
 #: Watch events kept; a version that is older has expired.
 HISTORY_MAX = 400
 CALL_TIMEOUT_US = 1_500_000
+#: Bumped, a restored etcd counts on from so far above every version that it ever gave.
+BUMP = 1_000
 _KIND_OF = {kind.resource: kind for kind in KINDS}
+Objects = dict[Kind, dict[tuple[str, str], Raw]]
 
 
 class EtcdStore(ObjectStore):
@@ -42,6 +53,15 @@ class EtcdStore(ObjectStore):
         version = {"resourceVersion": str(max(self.highest_version, version_of(stored)))}
         self.keep_silently(kind, changed(stored, metadata=version))
         super().remove(kind, raw)
+
+    def objects(self) -> Objects:
+        """All objects as they are now; they are never changed in place."""
+        return {kind: dict(found) for kind, found in self._objects.items()}
+
+    def go_back(self, objects: Objects, version: int) -> None:
+        """Holds `objects` and nothing else, and counts on from `version`; no watch says so."""
+        self._objects = {kind: dict(found) for kind, found in objects.items()}
+        self.highest_version = version
 
     def _with_next(self, raw: Raw) -> Raw:
         return changed(raw, metadata={"resourceVersion": str(self.highest_version + 1)})
@@ -66,8 +86,23 @@ class Call:
     reply: Reply
 
 
+@dataclass(frozen=True)
+class Backup:
+    """All that etcd held at one moment."""
+
+    objects: Objects
+    version: int
+    bound_with: dict[str, dict[str, str]]
+    leases: dict[str, dict[str, Any]]
+    lease_written_us: dict[str, int]
+
+
 class ApiServer(Cluster):
-    """The cluster with its watch history and an account of every call."""
+    """The cluster with its watch history and an account of every call.
+
+    `began`: the first place in the history since the last restore, `began_version` the version that
+    it went on from.
+    """
 
     def __init__(self, clock: Clock, chaos: Chaos, absent: tuple[str, ...]) -> None:
         super().__init__(clock.now_us)
@@ -81,13 +116,60 @@ class ApiServer(Cluster):
         #: All watch events so far, oldest first.
         self.history: list[WatchEvent] = []
         self.on_call: Callable[[Call], None] = lambda _call: None
+        self.on_restore: Callable[[bool], None] = lambda _bumped: None
         self.forgotten = 0
+        self.restores = self.began = self.began_version = 0
+        self.down_until_us = self._restored_us = 0
 
     def collect(self) -> None:
         """Moves what just happened into the history of watches."""
         self.advance_to(self.clock.now_us)
         self.history.extend(self.take_events())
         self.forgotten = max(self.forgotten, len(self.history) - HISTORY_MAX)
+
+    def back_up(self) -> Backup:
+        """What a restore can go back to."""
+        self.collect()
+        return Backup(
+            self.store.objects(),
+            self.store.highest_version,
+            dict(self._bound_with),
+            dict(self.leases),
+            dict(self.lease_written_us),
+        )
+
+    def restore(self, backup: Backup, *, bumped: bool, down_us: int) -> None:
+        """etcd is as it was; the API server is away for `down_us`, and every connection breaks.
+
+        `bumped`: versions go on above all that were given, and those below have expired. If not,
+        versions are given a second time.
+        """
+        self.collect()
+        version = self.store.highest_version + BUMP if bumped else backup.version
+        self.store.go_back(backup.objects, version)
+        self._bound_with = dict(backup.bound_with)
+        self.leases, self.lease_written_us = dict(backup.leases), dict(backup.lease_written_us)
+        self._restored_us = self.clock.now_us
+        self.down_until_us = self.clock.now_us + down_us
+        self._ends = {
+            (pod["metadata"]["namespace"], pod["metadata"]["name"], uid_of(pod)): (
+                self.down_until_us
+            )
+            for pod in self.store.list(POD)
+            if pod["metadata"].get("deletionTimestamp")
+        }
+        self.restores += 1
+        self.began = self.forgotten = len(self.history)
+        self.began_version = version
+        self.on_restore(bumped)
+
+    def is_down(self) -> bool:
+        """Nobody gets an answer now."""
+        return self.clock.now_us < self.down_until_us
+
+    def hears(self, sent: "Sent") -> bool:
+        """Whether a write that arrives now gets through: its connection broke at a restore."""
+        return not self.is_down() and sent.sent_us > self._restored_us
 
     def carry_out(self, sent: "Sent") -> Reply:
         """The write itself, at this moment."""
@@ -120,7 +202,7 @@ class SimulatedReader:
         self._server = server
         self._chaos = server.chaos
         self._is_dead = is_dead
-        self._pages: dict[str, tuple[str, list[Raw]]] = {}
+        self._pages: dict[str, tuple[int, str, list[Raw]]] = {}
         self._tokens = 0
 
     async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
@@ -129,19 +211,21 @@ class SimulatedReader:
         if self._chaos.happens("list_broken"):
             raise Unavailable(f"{resource}: the list broke off")
         server = self._server
+        restores = server.restores
         if continue_:
-            version, rest = self._pages.pop(continue_, ("", []))
-            if not version or self._chaos.happens("list_expired"):
+            begun, version, rest = self._pages.pop(continue_, (-1, "", []))
+            if begun != restores or self._chaos.happens("list_expired"):
                 raise Expired(f"{resource}: the continue token has expired")
         else:
             server.collect()
             version, rest = str(server.store.highest_version), server.store.list(_KIND_OF[resource])
         await self._travel(resource)
+        self._check_same(restores)
         metadata = {"resourceVersion": version}
         if len(rest) > limit:
             self._tokens += 1
             metadata["continue"] = f"page-{self._tokens}"
-            self._pages[metadata["continue"]] = (version, rest[limit:])
+            self._pages[metadata["continue"]] = (restores, version, rest[limit:])
         return {"metadata": metadata, "items": rest[:limit]}
 
     async def watch(
@@ -149,9 +233,10 @@ class SimulatedReader:
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """See `KubeReader.watch`."""
         server, chaos = self._server, self._chaos
-        place = _place_after(server, int(version))
+        place, restores = _place_after(server, int(version)), server.restores
         while True:
             await self._travel(resource)
+            self._check_same(restores)
             server.collect()
             if place < server.forgotten or chaos.happens("watch_expired"):
                 raise Expired(f"{resource}: version {version} is no longer kept")
@@ -176,17 +261,28 @@ class SimulatedReader:
         await asyncio.sleep(self._chaos.dice.uniform(0.02, 0.2 if slow else 0.6))
         if self._is_dead():
             raise asyncio.CancelledError
+        if self._server.is_down():
+            raise Unavailable(f"{resource}: connection refused")
         if resource in self._server.absent:
             raise UnknownKind(f"the server knows no {resource}")
 
+    def _check_same(self, restores: int) -> None:
+        if restores != self._server.restores:
+            raise Unavailable("the API server went away")
+
 
 def _place_after(server: ApiServer, version: int) -> int:
-    """Place in the history of the first event after `version`."""
+    """Place in the history of the first event after `version`; -1: it is no longer kept."""
     server.collect()
+    if version < server.began_version:
+        return -1
     place = len(server.history)
-    while place and version_of(server.history[place - 1].raw) > version:
+    while place > server.began and version_of(server.history[place - 1].raw) > version:
         place -= 1
     return place
+
+
+_AWAY = Response(UNKNOWN, "ConnectionRefused", "connection refused")
 
 
 class SimulatedWriter:
@@ -209,7 +305,7 @@ class SimulatedWriter:
     async def read_pod(self, namespace: str, name: str) -> Response:
         """See `ApiWriter.read_pod`."""
         await self._travel()
-        if self._chaos.happens("read_broken"):
+        if self._server.is_down() or self._chaos.happens("read_broken"):
             return Response(self._chaos.dice.choice((500, 503, UNKNOWN)))
         self._server.collect()
         pod = self._server.read_pod(namespace, name)
@@ -230,6 +326,8 @@ class SimulatedWriter:
     async def read_lease(self, namespace: str, name: str) -> Response:
         """See `ApiWriter.read_lease`."""
         await self._travel()
+        if self._server.is_down():
+            return _AWAY
         lease = self._server.leases.get(name)
         return Response(404) if lease is None else Response(200, body=lease)
 
@@ -237,6 +335,8 @@ class SimulatedWriter:
         """See `ApiWriter.create_lease`."""
         await self._travel()
         name = lease["metadata"]["name"]
+        if self._server.is_down():
+            return _AWAY
         if name in self._server.leases:
             return Response(409)
         return self._keep_lease(name, lease)
@@ -245,6 +345,8 @@ class SimulatedWriter:
         """See `ApiWriter.update_lease`."""
         await self._travel()
         name = lease["metadata"]["name"]
+        if self._server.is_down():
+            return _AWAY
         stored = self._server.leases.get(name)
         if stored is None:
             return Response(404)
@@ -266,13 +368,16 @@ class SimulatedWriter:
         server, chaos = self._server, self._chaos
         sent = Sent(self._sender, server.clock.now_us, server.lease_holder(), command)
         await self._travel()
-        planned = self._planned()
+        planned = _AWAY if server.is_down() else self._planned()
         if planned is not None:
             return planned
         slow = chaos.happens("call_slow")
         delay_us = chaos.between_us(0.5, 20.0) if slow else chaos.between_us(0.005, 0.1)
         done: list[Reply] = []
-        server.clock.at(sent.sent_us + delay_us, lambda: done.append(server.carry_out(sent)))
+        arrives_us = sent.sent_us + delay_us
+        server.clock.at(
+            arrives_us, lambda: done.append(server.carry_out(sent)) if server.hears(sent) else None
+        )
         while not done and server.clock.now_us - sent.sent_us < CALL_TIMEOUT_US:
             await self._travel()
         if not done or chaos.happens("answer_lost"):

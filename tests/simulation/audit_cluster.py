@@ -3,8 +3,8 @@ nobody acting without the right to.
 
 By the API server's own account. Excused is only what could not be known: a change of the cluster
 (another scheduler's bind, a bind that came late after its command had been given up, a node that
-shrank) that was not folded when the last command for that node was decided. Must not import
-`state`.
+shrank) that was not folded when the last command for that node was decided; a restore of etcd that
+State had not caught up with. Must not import `state`.
 """
 
 import json
@@ -43,6 +43,10 @@ class ClusterAudit:
         self._devices: dict[str, Changed] = {}
         self._bound_at: dict[str, int] = {}
         self._binds: dict[str, str] = {}
+        #: What a restore changed and State does not say yet: by table and key.
+        self._undone: dict[tuple[str, str], None] = {}
+        #: The last decision that could not know of the restore.
+        self._unaware_until = 0
         #: Command ids that took effect, and uids that were ever deleted or terminating.
         self.effects: dict[str, None] = {}
         self.ending: dict[str, None] = {}
@@ -54,6 +58,26 @@ class ClusterAudit:
         while self._place < len(history):
             self._see(history[self._place])
             self._place += 1
+        if self._undone:
+            self._undone = {key: None for key in self._undone if not self._is_said(*key)}
+            self._unaware_until = self._orders.sequence
+
+    def on_restore(self) -> None:
+        """etcd went back: what was bound may not be, what was gone may be there."""
+        self._orders.read()
+        self.read()
+        self._binds.clear()
+        self._bound_at.clear()
+        self._nodes.clear()
+        self._devices.clear()
+        for kind in (POD, _NODE, _DEVICE):
+            for raw in self._server.store.list(kind):
+                self._see(WatchEvent("ADDED", kind, raw))
+        rows = self._orders.rows
+        for table in ("pods", "nodes", "devices"):
+            self._undone.update(((table, key), None) for key in rows.get(table, {}))
+        self._undone.update((("pods", uid_of(pod)), None) for pod in self._server.store.list(POD))
+        self._unaware_until = self._orders.sequence
 
     def on_call(self, call: Call) -> None:
         """A write arrived at the server."""
@@ -78,7 +102,8 @@ class ClusterAudit:
                 detail = f"{command.name} was bound by {other} and by {command.id}"
                 raise Violation("bound-twice", order.sequence, command.uid, detail)
             self._check_node(command.node, command.uid)
-            self._check_choice(order, command.node)
+            if order.sequence > self._unaware_until:
+                self._check_choice(order, command.node)
 
     def check_ends(self) -> None:
         """Every `Applied` that was folded since is true by now."""
@@ -110,6 +135,22 @@ class ClusterAudit:
             _keep(self._nodes, name, essence, raw, event)
         elif kind is _DEVICE:
             _keep(self._devices, name, raw["spec"]["devices"], raw, event)
+
+    def _is_said(self, table: str, key: str) -> bool:
+        """Whether State says of a restored object what the API server says."""
+        row = self._orders.rows.get(table, {}).get(key)
+        if table == "pods":
+            pods = {uid_of(pod): pod for pod in self._server.store.list(POD)}
+            pod = pods.get(key)
+            if pod is None or row is None:
+                return pod is None and row is None
+            return bool((pod["spec"].get("nodeName") or "") == row.get("node", ""))
+        kind = _NODE if table == "nodes" else _DEVICE
+        name = key if row is None else row["name"]
+        raw = self._server.store.get(kind, "", name)
+        if raw is None or row is None:
+            return raw is None and row is None
+        return uid_of(raw) == row["uid"] and version_of(raw) == row["rv"]
 
     def pods_on(self, node: str) -> list[Raw]:
         """The pods that hold room there."""
@@ -146,7 +187,7 @@ class ClusterAudit:
 
     def _had_to_know(self, name: str, pods: list[Raw], horizon: int) -> bool:
         """Whether the node and all its pods, as they are, had been folded by the `horizon`."""
-        known = self._is_known(self._nodes[name], horizon)
+        known = self._is_known(self._nodes[name], horizon) and horizon > self._unaware_until
         return known and all(self._is_counted(pod, horizon) for pod in pods)
 
     def _check_choice(self, order: Order, name: str) -> None:

@@ -45,13 +45,17 @@ class Gate:
     """Whether every resource has been listed, and no cold list is under way: since it began, no
     list that began later, or is of its version or a later one, has finished.
 
-    `resets`: lists below the highest finished one when they began; what they say counts as it is.
+    `resets`: lists that may show what was known as undone. They began below the highest version known
+    of their resource, or after a list that showed less than was known, as after a restore of etcd.
     """
 
     def __init__(self) -> None:
         self.resets: dict[str, None] = {}  # epochs
+        self._highest: dict[str, int] = {}  # resource -> highest version of an object
+        self._denied: dict[str, None] = {}  # resources of which a list showed less than was known
         self._listed_rv: dict[str, int] = {}  # resource -> version of its highest finished list
         self._started: dict[str, int] = {}  # epoch -> place
+        self._lists: dict[str, tuple[str, int]] = {}  # epoch -> resource, version
         self._cold: dict[str, tuple[int, int]] = {}  # resource -> place, version of its cold list
         self._listed: dict[str, None] = {}  # resources of which some list has finished
 
@@ -60,10 +64,13 @@ class Gate:
         kind, resource = item["kind"], item.get("resource", "")
         if kind == "SyncStarted" and item["epoch"] not in self._started:
             place = self._started[item["epoch"]] = len(self._started) + 1
+            self._lists[item["epoch"]] = resource, item["list_rv"]
             if item["cold"]:
                 self._cold[resource] = place, item["list_rv"]
-            if item["list_rv"] < self._listed_rv.get(resource, 0):
+            known = max(self._listed_rv.get(resource, 0), self._highest.get(resource, 0))
+            if item["list_rv"] < known or resource in self._denied:
                 self.resets[item["epoch"]] = None
+            self.note(resource, item["list_rv"])
         elif kind == "SyncFinished" and item["epoch"] in self._started:
             place = self._started[item["epoch"]]
             self._listed[resource] = None
@@ -72,9 +79,23 @@ class Gate:
                 self._cold.pop(resource, None)
             highest = max(self._listed_rv.get(resource, 0), item["list_rv"])
             self._listed_rv[resource] = item["list_rv"] if self._is_reset(item) else highest
+            if self._is_reset(item):
+                self._highest[resource] = item["list_rv"]
         elif kind == "KindAbsent":
             self._listed[resource] = None
             self._cold.pop(resource, None)
+
+    def note(self, resource: str, rv: int) -> None:
+        """An object of the resource was seen at this version."""
+        self._highest[resource] = max(self._highest.get(resource, 0), rv)
+
+    def deny(self, resource: str) -> None:
+        """A list showed less than was known."""
+        self._denied[resource] = None
+
+    def list_of(self, item: Json) -> tuple[str, int]:
+        """Resource and version of the list that the item came with; empty and -1: none."""
+        return self._lists.get(item.get("epoch") or "", ("", -1))
 
     def _is_reset(self, item: Json) -> bool:
         return item["epoch"] in self.resets
@@ -97,11 +118,13 @@ class OrdersAudit:
         self.groups: dict[str, Group] = {}
         self.rows: dict[str, dict[str, Json]] = {}
         self._versions: dict[str, tuple[list[int], list[int]]] = {}
-        self._gone: dict[str, int] = {}
+        self._gone: dict[str, tuple[int, int]] = {}  # uid -> sequence and version of its deletion
+        self._reset_at = 0  # sequence at which a reset of pods was last seen
         self._reset_now: dict[str, None] = {}  # uids of which a reset spoke in this record
         self._group_of: dict[str, str] = {}
         self._open_of: dict[str, str] = {}
         self._bound: dict[str, str] = {}
+        self._told: dict[str, None] = {}  # uids that are bound by the word of a result alone
         self._gate = Gate()
 
     def read(self) -> None:
@@ -132,18 +155,20 @@ class OrdersAudit:
     def _fold(self, item: Json, ends: dict[str, Json]) -> None:
         kind = item["kind"]
         self._gate.fold(item)
-        if item.get("epoch") in self._gate.resets:
-            self._reset_now[item.get("uid", "")] = None
+        if "uid" in item and item.get("epoch"):
+            self._fold_listed(item)
         if "uid" in item and "rv" in item and kind not in ("ObjectGone", "StillThere"):
             self._note_version(item["uid"], item["rv"])
         if kind == "PodObserved":
+            self._gate.note("pods", item["rv"])
             self._fold_pod(item)
         elif kind == "PodGroupObserved":
             group = self._group(f"{item['namespace']}/{item['name']}")
             if item["uid"] not in self._gone:
                 group.minimum, group.uid = item["min_member"], item["uid"]
         elif kind == "ObjectGone":
-            self._gone.setdefault(item["uid"], self.sequence)
+            self._gone.setdefault(item["uid"], (self.sequence, item["rv"]))
+            self._gate.note(item["resource"], item["rv"])
             for group in self.groups.values():
                 if group.uid == item["uid"]:
                     group.minimum, group.uid = None, ""
@@ -152,6 +177,23 @@ class OrdersAudit:
             if first is item:
                 self._fold_end(item)
 
+    def _fold_listed(self, item: Json) -> None:
+        """What a list names is there, though it was gone; what it shows may be less than was known."""
+        uid, (resource, list_rv) = item["uid"], self._gate.list_of(item)
+        is_reset = item["epoch"] in self._gate.resets
+        if is_reset:
+            self._reset_now[uid] = None
+            if resource == "pods":
+                self._reset_at = self.sequence
+        if uid in self._gone and (is_reset or list_rv > self._gone[uid][1]):
+            del self._gone[uid]
+        known = self.version_known(uid, self.sequence)
+        lacks_node = uid in (self._bound if item["kind"] == "PodObserved" else self._told)
+        if item["rv"] < known <= list_rv or (lacks_node and not item.get("node")):
+            self._gate.deny(resource)
+        if is_reset and item["kind"] != "StillThere" and item["rv"] < known:
+            self._note_version(uid, item["rv"], lower=True)
+
     def _fold_pod(self, item: Json) -> None:
         uid, name = item["uid"], item.get("labels", {}).get(GROUP_LABEL)
         if name:
@@ -159,6 +201,7 @@ class OrdersAudit:
             self._group(key).members[uid] = None
         if item.get("node"):
             self._note_bound(uid, item["node"])
+            self._told.pop(uid, None)
 
     def _fold_end(self, item: Json) -> None:
         found, order = item.get("found"), self.orders.get(item["command_id"])
@@ -169,14 +212,19 @@ class OrdersAudit:
             self._note_version(found["uid"], found["rv"])
             if found.get("node"):
                 self._note_bound(found["uid"], found["node"])
+                self._told[found["uid"]] = None
         if order.body["kind"] != "BindPod":
             return
         if item["outcome"] == "Applied":
+            if order.sequence < self._reset_at:
+                self._gate.deny("pods")
             self._note_bound(order.body["uid"], order.body["node"])
+            self._told[order.body["uid"]] = None
 
-    def _note_version(self, uid: str, version: int) -> None:
+    def _note_version(self, uid: str, version: int, *, lower: bool = False) -> None:
+        """`lower`: history was reset, so that a lower version is the one that is known now."""
         sequences, versions = self._versions.setdefault(uid, ([], []))
-        if not versions or version > versions[-1]:
+        if not versions or version > versions[-1] or lower:
             sequences.append(self.sequence)
             versions.append(version)
 
@@ -239,7 +287,7 @@ class OrdersAudit:
                 detail = f"{what} to {command['node']}, but it is bound to {self._bound[uid]}"
                 raise Violation("bound-twice", self.sequence, uid, detail)
             if uid in self._gone:
-                detail = f"{what}, which was gone at sequence {self._gone[uid]}"
+                detail = f"{what}, which was gone at sequence {self._gone[uid][0]}"
                 raise Violation("bound-after-deletion", self.sequence, uid, detail)
         self.orders[command["id"]] = Order(command, self.sequence)
         self._open_of[uid] = command["id"]
@@ -265,7 +313,15 @@ class OrdersAudit:
                 rows.pop(key, None)
                 continue
             was = rows.get(key, {}).get("node") if change["table"] == "pods" else None
-            if was and not row.get("node") and key not in self._reset_now:
-                detail = f"{row['name']} was on {was}, and is on no node now"
-                raise Violation("unbound", self.sequence, key, detail)
+            if was and not row.get("node"):
+                self._unbind(key, f"{row['name']} was on {was}, and is on no node now")
             rows[key] = row
+
+    def _unbind(self, uid: str, detail: str) -> None:
+        """A pod has no node any more: only a reset says so."""
+        if uid not in self._reset_now:
+            raise Violation("unbound", self.sequence, uid, detail)
+        self._bound.pop(uid, None)
+        if uid in self._group_of:
+            group = self._group(self._group_of[uid])
+            group.ever_bound = any(member in self._bound for member in group.members)

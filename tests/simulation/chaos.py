@@ -41,6 +41,8 @@ class Chances:
     watch_ended: float = 0.02
     watch_broken: float = 0.01
     watch_expired: float = 0.01
+    #: etcd is restored from a backup, at an occasion where a user acts.
+    etcd_restored: float = 0.006
     #: Processes, in each round: one dies and is started anew, sleeps, or gets a twin.
     process_dies: float = 0.012
     process_sleeps: float = 0.012

@@ -107,6 +107,7 @@ class Simulation:
         self.orders = OrdersAudit(self.chain)
         self.cluster = ClusterAudit(self.server, self.orders)
         self.server.on_call = self.cluster.on_call
+        self.server.on_restore = self._on_restore
         self.workload = Workload(self.server, open_writer(self.url), plan.acts_off)
         self.outcome.acts = self.workload.action_names
         self.log_faults = LogFaults(f"simulation-{seed}", self.clock, self.chaos, self.chain)
@@ -280,6 +281,14 @@ class Simulation:
         self._end(process)
         self._start(process.role)
         self.outcome.counts["deaths"] += 1
+
+    def _on_restore(self, bumped: bool) -> None:
+        """etcd was restored. Without a bump the administrator stops all informers until then."""
+        self.outcome.counts["etcd_restores"] += 1
+        self.cluster.on_restore()
+        for process in [each for each in self._processes if each.role == "informer"]:
+            if not bumped:
+                self._replace(process)
 
     def _calm(self) -> None:
         """Faults stop. One sequencer and one set of informers go on; sleepers may still wake."""

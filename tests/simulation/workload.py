@@ -14,7 +14,7 @@ from producers.simulated.store import Raw
 from schemas.observations import EvictRequested
 from schemas.topics import ADMIN
 from streams.log import LogWriter
-from tests.simulation.api_server import ApiServer
+from tests.simulation.api_server import ApiServer, Backup
 
 Json = dict[str, Any]
 
@@ -22,6 +22,11 @@ OURS = "lockstep"
 NAMESPACE = "default"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 PODS_MAX = 36
+#: Chance of a backup of etcd where a user acts, and how many are kept.
+BACKS_UP, BACKUPS_MAX = 0.1, 3
+#: How long a restore takes, in seconds; without a bump the informers are stopped and started anew,
+#: and by then nothing that a stopped one wrote is still under way.
+RESTORE_S, CAREFUL_RESTORE_S = (7.0, 15.0), (11.0, 18.0)
 _NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
 
 
@@ -33,6 +38,7 @@ class Workload:
         self._admin = admin
         self._dice = server.chaos.acts_dice
         self._serial = 0
+        self._backups: list[Backup] = []
         self._node_names = [f"n{number}" for number in range(self._dice.randint(2, 5))]
         #: Names of all that users may do.
         self.action_names = tuple(action.__name__ for _, action in self._weighted())
@@ -49,11 +55,26 @@ class Workload:
             self.act()
 
     def act(self) -> None:
-        """One thing happens."""
-        action = self._dice.choice(self._actions)
-        if action.__name__ not in self._off:
+        """One thing happens, if the API server answers."""
+        action, backs_up = self._dice.choice(self._actions), self._dice.random() < BACKS_UP
+        if self._server.is_down():
+            return
+        if backs_up:
+            self._backups = [*self._backups, self._server.back_up()][-BACKUPS_MAX:]
+        if self._backups and self._server.chaos.happens("etcd_restored"):
+            self.restore_etcd()
+        elif action.__name__ not in self._off:
             action()
         self._server.collect()
+
+    def restore_etcd(self) -> None:
+        """An administrator restores etcd from a backup, with the revision bumped or not."""
+        bumped = self._dice.random() < 0.6
+        seconds = RESTORE_S if bumped else CAREFUL_RESTORE_S
+        down_us = self._server.chaos.between_us(*seconds)
+        backup = self._backups.pop(self._dice.randrange(len(self._backups)))
+        self._backups = []
+        self._server.restore(backup, bumped=bumped, down_us=down_us)
 
     def _weighted(self) -> list[tuple[int, Callable[[], None]]]:
         return [

@@ -94,9 +94,19 @@ def one_pod(chance: random.Random, index: int) -> list[Json]:
     return said
 
 
+LISTED = (
+    "pods",
+    "nodes",
+    "podgroups.scheduling.sigs.k8s.io",
+    "poddisruptionbudgets.policy",
+    "devices.scheduling.koordinator.sh",
+)
+
+
 def told(chance: random.Random, kinds: list[list[Json]]) -> Core:
     """A core that was told all of it, kinds interleaved and cut at random; the gate opens in the last record."""
     core = Core(synced=False)
+    core.see(*(_began(resource) for resource in LISTED))
     queues = [list(said) for said in kinds]
     stream: list[Json] = []
     while any(queues):
@@ -104,25 +114,17 @@ def told(chance: random.Random, kinds: list[list[Json]]) -> Core:
     cuts = sorted(chance.randint(0, len(stream)) for _ in range(RECORDS - 1))
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         core.see(*stream[start:end])
-    held = (
-        "pods",
-        "nodes",
-        "podgroups.scheduling.sigs.k8s.io",
-        "poddisruptionbudgets.policy",
-        "devices.scheduling.koordinator.sh",
-    )
-    opening: list[Json] = []
-    for resource in RESOURCES:
-        if resource not in held:
-            opening.append(absent(resource))
-            continue
-        start = {"kind": "SyncStarted", "resource": resource, "producer": "t", "epoch": resource}
-        opening += [
-            {**start, "list_rv": 0, "cold": True},
-            {"kind": "SyncFinished", "resource": resource, "epoch": resource, "list_rv": 0},
-        ]
-    core.see(*opening)
+    core.see(*(_ended(name) if name in LISTED else absent(name) for name in RESOURCES))
     return core
+
+
+def _began(resource: str) -> Json:
+    start = {"kind": "SyncStarted", "resource": resource, "producer": "t", "epoch": resource}
+    return {**start, "list_rv": 0, "cold": True}
+
+
+def _ended(resource: str) -> Json:
+    return {"kind": "SyncFinished", "resource": resource, "epoch": resource, "list_rv": 0}
 
 
 def tables(core: Core) -> Json:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from schemas.topics import RESOURCES
 from state import invariants, snapshot
 from state.model.decision import Decision
+from state.model.limits import RESOURCES as CORE_RESOURCES
 from state.statuses import STATUSES_MAX
 from tests.builders import START_US, Core, Json, ended, gone, member, node, pod, podgroup
 
@@ -31,12 +32,15 @@ def phases(decision: Decision) -> dict[str, str]:
     return {uid: fields["phase"] for uid, fields in statuses(decision).items()}
 
 
-def all_listed() -> list[Json]:
-    """Every kind has been listed; what is known stays."""
+def all_listed(core: Core) -> list[Json]:
+    """Every kind has been listed; what is known is still there."""
     said: list[Json] = []
     for name in RESOURCES:
-        place = {"resource": name, "epoch": f"first-{name}", "list_rv": 0}
+        listing = {"resource": name, "epoch": f"first-{name}"}
+        place = {**listing, "list_rv": 1_000}
         said.append({**place, "kind": "SyncStarted", "producer": "t", "cold": False})
+        for row in core.state.tables[CORE_RESOURCES[name][0]].values():
+            said.append({**listing, "kind": "StillThere", "uid": row.uid, "rv": row.rv})
         said.append({**place, "kind": "SyncFinished"})
     return said
 
@@ -163,7 +167,7 @@ def test_what_stands_there_already_is_taken_over() -> None:
     core.see(podgroup("g", 2, status=stood), topic="podgroups")
     core.see(running("a", "g"), running("b", "g"))
     assert {} == statuses(core.decisions[-1])
-    opened = core.see(*all_listed(), topic="admin")
+    opened = core.see(*all_listed(core), topic="admin")
     assert {} == statuses(opened)
     fallen = statuses(core.see(gone("pods", "b")))["uid-group-g"]
     assert ("Scheduling", 1, "default/job", START_US - 9_000_000) == (
@@ -243,7 +247,7 @@ def test_nothing_is_written_before_all_is_known() -> None:
     core = Core(synced=False)
     assert {} == phases(core.see(podgroup("g", 1), topic="podgroups"))
     core.see(running("a", "g"))
-    decision = core.see(*all_listed(), topic="admin")
+    decision = core.see(*all_listed(core), topic="admin")
     assert {"uid-group-g": "Running"} == phases(decision)
 
 
@@ -294,7 +298,7 @@ def test_more_than_one_decision_takes() -> None:
     for first in range(0, count, 100):
         said = [podgroup(f"g{index:05}", 2) for index in range(first, min(first + 100, count))]
         core.see(*said, topic="podgroups")
-    one = core.see(*all_listed(), topic="admin")
+    one = core.see(*all_listed(core), topic="admin")
     assert (STATUSES_MAX, True) == (len(phases(one)), one.work_left)
     two = core.see()
     assert (10, False) == (len(phases(two)), two.work_left)

@@ -7,7 +7,7 @@ from state import invariants
 from state.model.decision import Answer
 from state.model.limits import LIST_PATIENCE_US
 from state.model.limits import RESOURCES as CORE_RESOURCES
-from tests.builders import Core, Json, absent, ended, gone, node, pod, podgroup
+from tests.builders import Core, Json, absent, ended, gone, member, node, pod, podgroup
 
 
 def started(epoch: str, rv: int, resource: str = "pods", **said: bool) -> Json:
@@ -59,8 +59,9 @@ def test_nothing_is_placed_before_every_resource_was_listed() -> None:
 def test_a_finished_list_removes_what_it_did_not_name() -> None:
     """Objects newer than the list, named ones and observed ones stay."""
     core = Core()
-    core.see(pod("named"), pod("missing"), pod("newer", rv=11), pod("changed"))
+    core.see(pod("named"), pod("missing"), pod("changed"))
     core.see(started("e", 10), still("e", "named"), {**pod("changed", rv=9), "epoch": "e"})
+    core.see(pod("newer", rv=11))
     decision = core.see(finished("e", 10))
     assert ["changed", "named", "newer"] == names(core)
     assert () == decision.requests
@@ -303,5 +304,94 @@ def test_a_cold_list_that_does_not_finish_makes_others_list() -> None:
     decision = core.see(advance_us=1)
     assert (RESYNC, {}) == (decision.requests, core.binds())
     assert RESYNC == core.see(advance_us=LIST_PATIENCE_US).requests
-    decision = core.see(*listed("alive", 90, pod("p", rv=90)))
+    decision = core.see(*listed("alive", 110, pod("p", rv=101)))
     assert ({"p": "n"}, 0) == (core.binds(), decision.next_deadline_us)
+
+
+def test_a_list_below_the_newest_object_is_a_reset() -> None:
+    """Restored to a point above the last list: what came after that point never happened."""
+    core = Core()
+    core.see(node("n", 1_000))
+    core.see(*listed("e", 100, pod("p", 900, rv=90)))
+    core.see(pod("p", 900, rv=110, node="n"), pod("late", rv=112), gone("pods", "back", rv=114))
+    decision = core.see(*listed("reset", 105, pod("p", 900, rv=90), pod("back", rv=95)))
+    assert (["back", "p"], "", RESYNC) == (names(core), core.pod("p").node, decision.requests)
+    core.see(*listed("again", 106, pod("p", 900, rv=90), pod("back", rv=95)))
+    assert not core.state.syncs["pods"].doubted
+    invariants.check(core.state)
+
+
+def test_versions_that_were_bumped_do_not_hide_a_reset() -> None:
+    """A list that shows an older version than it should have seen is of another history: the next whole one wins."""
+    core = Core()
+    core.see(node("n", 2_000))
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(pod("p", 900, rv=110, node="n"), ended(command))
+    decision = core.see(*listed("bumped", 1_100, pod("p", 900, rv=90)))
+    assert ("n", RESYNC, False) == (core.pod("p").node, decision.requests, core.state.synced())
+    core.see(*listed("wins", 1_101, pod("p", 900, rv=90)))
+    assert (90, "", False) == (core.pod("p").rv, core.pod("p").node, core.state.synced())
+    core.see(pod("p", 900, rv=110, node="n"))
+    assert "" == core.pod("p").node, "late news of the history that is gone"
+    assert 1 == len(bind_ids(core)), "nothing is placed in doubt"
+    core.see(*listed("confirms", 1_102, pod("p", 900, rv=90)))
+    assert (2, True) == (len(bind_ids(core)), core.state.synced())
+
+
+def bind_ids(core: Core) -> list[str]:
+    """Ids of all binds so far."""
+    commands = [command for decision in core.decisions for command in decision.commands]
+    return [command.id for command in commands if command.kind == "BindPod"]
+
+
+@pytest.mark.parametrize("shown", ["whole", "still"])
+def test_a_bind_that_only_a_result_told_may_have_been_undone(shown: str) -> None:
+    """A list that began after the result and lacks the node contradicts it; one that began before does not."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    said = {"whole": {**pod("p", 900, rv=90), "epoch": "after"}, "still": still("after", "p", 90)}
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(started("before", 101, whole=True))
+    core.see(ended(command), topic="results")
+    core.see({**pod("p", 900, rv=90), "epoch": "before"}, finished("before", 101))
+    assert ("n", True) == (core.pod("p").node, core.state.synced())
+    core.see(started("after", 1_100), said[shown], finished("after", 1_100))
+    assert ("n", False) == (core.pod("p").node, core.state.synced())
+    core.see(*listed("wins", 1_101, pod("p", 900, rv=90)))
+    assert "" == core.pod("p").node
+
+
+def test_a_result_from_before_a_reset_is_doubted() -> None:
+    """What the sink did may have been undone: the lists that follow decide."""
+    core = Core()
+    core.see(node("n", 1_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(*listed("r", 50, pod("p", 900, rv=40)))
+    core.see(*listed("confirms", 51, pod("p", 900, rv=40)))
+    assert core.state.synced()
+    decision = core.see(ended(command), topic="results")
+    assert (RESYNC, False) == (decision.requests, core.state.synced())
+    core.see(*listed("wins", 52, pod("p", 900, rv=40)))
+    core.see(*listed("clears", 53, pod("p", 900, rv=40)))
+    assert (2, True) == (len(bind_ids(core)), core.state.synced())
+
+
+def test_late_news_of_what_a_list_has_said_changes_nothing() -> None:
+    """A version up to that of the finished list is known from it."""
+    core = Core()
+    core.see(node("n"), topic="nodes")
+    core.see(*listed("e", 1_100, pod("p", rv=90, spec={"scheduler_name": "other"})))
+    core.see(pod("p", rv=110, node="n"))
+    assert (90, "") == (core.pod("p").rv, core.pod("p").node)
+
+
+def test_a_gang_whose_binds_were_undone_starts_anew() -> None:
+    """No member is bound any more, so the minimum is placed whole or not at all."""
+    core = Core()
+    core.see(podgroup("g", 2), topic="podgroups")
+    core.see(node("n"), topic="nodes")
+    core.see(*listed("e", 100, member("a", "g", rv=90), member("b", "g", rv=91)))
+    core.see(member("a", "g", rv=101, node="n"), member("b", "g", rv=102, node="n"))
+    assert core.state.gangs["default/g"].satisfied
+    core.see(*listed("r", 95, member("a", "g", rv=90), member("b", "g", rv=91)))
+    assert not core.state.gangs["default/g"].satisfied
