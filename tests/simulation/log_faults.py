@@ -138,9 +138,15 @@ class LogFaults:
         if topic == DECISIONS:
             self._chain.reread(DECISIONS, left)
         elif cut.restores:
-            # A laggard of the same broker's machine: it would go on from the shorter journal.
-            dying = [each for each in processes if each.next.get(JOURNAL, 0) <= left]
-            dying = [each for each in dying if each.role in ("sequencer", "decider")]
+            self._chain.look_away(JOURNAL)
+            # Deciders die with the broker's machine, and a sequencer that lags: it would go on from
+            # the shorter journal.
+            dying = [
+                each
+                for each in processes
+                if each.role == "decider"
+                or (each.role == "sequencer" and each.next.get(JOURNAL, 0) <= left)
+            ]
         else:
             self._chain.forget_after(until)
             # What was decided and not published dies with the machine that lost its record.
