@@ -56,7 +56,7 @@ class ChainAudit:
 
     def forget_after(self, sequence: int) -> None:
         """The log has lost the records after `sequence`, which had not been decided: no history."""
-        assert len(self.decisions) <= sequence < len(self.records)
+        assert len(self.decisions) <= sequence <= len(self.records)
         for kept in (self.records, self._record_bytes, self._hashes):
             del kept[sequence:]
         self._last_hash = self._hashes[-1]
