@@ -27,6 +27,8 @@ from streams.sink.outcomes import (
     withdrawn,
 )
 
+#: The commands that end; an Event is not kept by the simulated cluster.
+ENDING: Final = ("BindPod", "EvictPod")
 #: How long an answer that ends nothing waits for the next try, in microseconds.
 RETRY_US: Final = 1_000_000
 
@@ -57,7 +59,7 @@ class SimulatedSink:
                 if command.resource != "pods":
                     fields = status_body(command.resource, fields)
                 self._cluster.patch_status(*place, fields)
-            else:
+            elif command.kind in ENDING:
                 self._open[command.id] = _Open(_on_the_wire(command))
         self._withdraw(decision)
 
@@ -66,7 +68,7 @@ class SimulatedSink:
         self._open.clear()
         for decision in decisions:
             for command in decision.commands:
-                if command.kind != "PatchStatus":
+                if command.kind in ENDING:
                     self._open[command.id] = _Open(_on_the_wire(command))
             self._withdraw(decision)
             for command_id in decision.ended:

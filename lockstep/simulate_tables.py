@@ -31,7 +31,7 @@ def summary(report: Report) -> str:
     pods = report["pods"]
     bound = sum(pod["node"] is not None for pod in pods)
     waiting = sum(pod["diagnosis"] is not None for pod in pods)
-    commands = sum(command["kind"] != "PatchStatus" for command in report["commands"])
+    commands = sum(command["kind"] in ("BindPod", "EvictPod") for command in report["commands"])
     return (
         f"step {report['step']}  {report['time']}  sequence {report['sequence']}"
         f"  digest {report['digest'][:12]}  pods {len(pods)}, bound {bound}, waiting {waiting}"

@@ -142,7 +142,8 @@ class _Teller:
     def _is_command(self, command: Event) -> bool:
         if self._kind == "node":
             return command.get("node") == self._name
-        return self._kind == "pod" and self._is_named(command)
+        resource = command.get("resource") or "pods"
+        return resource.split(".")[0] in self._resources and self._is_named(command)
 
     def _learn(self, word: str | None) -> None:
         if word and word not in self._known:

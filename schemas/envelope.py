@@ -58,7 +58,7 @@ class EvictPod(Observed):
 class PatchStatus(Observed):
     """Write a status. For a pod (`resource` pods): the condition `PodScheduled=False` with `reason` and `message`.
 
-    Has no result. The last one of an object wins; `fields` is what is written.
+    Has no result. The last one of an object wins; `fields` is what is written, of all but pods the whole status.
     """
 
     kind: Literal["PatchStatus"] = "PatchStatus"
@@ -70,7 +70,20 @@ class PatchStatus(Observed):
     fields: dict[str, Any]
 
 
-Command = Annotated[BindPod | EvictPod | PatchStatus, Field(discriminator="kind")]
+class EmitEvent(Observed):
+    """Make an Event about an object; its name is the command's id. Has no result, and is tried only by who acts now."""
+
+    kind: Literal["EmitEvent"] = "EmitEvent"
+    id: str
+    resource: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+
+
+Command = Annotated[BindPod | EvictPod | PatchStatus | EmitEvent, Field(discriminator="kind")]
 
 
 class Change(Observed):

@@ -312,10 +312,14 @@ class FoundPod(Observed):
 
 
 class CommandEnded(Observed):
-    """The end of a `BindPod` or `EvictPod`. `status`: HTTP; `found`: what a read showed after a conflict."""
+    """The end of a `BindPod` or `EvictPod`. `status`: HTTP; `found`: what a read showed after a conflict.
+
+    `uid`: the command's pod. A log that lost its end gives ids a second time: of another pod the result tells nothing.
+    """
 
     kind: Literal["CommandEnded"] = "CommandEnded"
     command_id: str
+    uid: str = ""
     outcome: Literal["Applied", "Stale", "Refused", "Withdrawn"]
     status: int = 0
     message: str = ""

@@ -1,29 +1,40 @@
-"""Statuses of PodGroups: after each cycle, those whose group or members changed are worked out, and written if new.
+"""What PodGroups show: after each cycle the status of those that changed, and an Event when what they lack is another.
 
 What was last written is part of the PodGroup's row, so nothing is written twice, not even after a restart. A status
 that somebody else overwrites is put right once for each change of our own, and by every list that finishes: there is
-no fight. Must not decide what a phase is: `state.rules.phase` does. Called by `state.machine` only.
+no fight. An Event is told once for each change of the diagnosis code. Must not decide what a phase is:
+`state.rules.phase` does. Called by `state.machine` only.
 """
 
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from state.model.diagnoses import Code, Diagnosis
 from state.model.rows import Pod, PodGroup
 from state.model.seen import GroupStatus
 from state.model.state import State
 from state.model.trial import Trial
 from state.rules.phase import KOORDINATOR, Group, Members, settled, timed_out
 
-#: Statuses of one decision: more of them are left to the next one, which is asked for at once.
+#: Statuses and Events of one decision: more of them are left to the next one, which is asked for at once.
 STATUSES_MAX: Final = 1_000
 _NEW: Final = GroupStatus()
+#: The reason of the Event about a group that is left as it is (`state.rules.phase.timed_out`), and its message.
+TIMEOUT: Final = "Timeout"
+_LATE: Final = Diagnosis(
+    code=TIMEOUT,
+    message="scheduling began more than 48 hours after the group was made: its status is left as it is",
+)
+#: Said by others, or of no use before all has been listed.
+_UNTOLD: Final = (Code.GATED, Code.SYNCING)
 
 
 def write_statuses(trial: Trial) -> None:
-    """Commands the statuses that this record changed, and goes on with a pass over all of them if one is due.
+    """Commands what this record changed, and goes on with a pass over all PodGroups if one is due.
 
-    A pass begins when a list has finished (what it showed may differ from what we wrote) or the policy changed.
+    A pass begins when a list has finished (what it showed may differ from what we wrote), when the policy changed, or
+    when more changed than one decision takes.
     """
     state = trial.state
     assert state.policy is not None
@@ -35,8 +46,9 @@ def write_statuses(trial: Trial) -> None:
     if not state.synced():
         return  # members may be missing; a pass follows when the last list has finished
     touched = _touched(trial)
-    begins = new_policy or any(trial.moved("syncs")) or len(touched) > STATUSES_MAX
-    if begins:
+    listed = any(trial.moved("syncs"))
+    if listed or new_policy or len(touched) > STATUSES_MAX:
+        trial.listed = listed or (trial.listed and trial.statuses != "")
         _pass(trial, "")
         return
     for key in sorted(touched):
@@ -72,7 +84,7 @@ def status_before(group: PodGroup) -> GroupStatus:
 
 
 def _touched(trial: Trial) -> dict[str, None]:
-    """Gangs of which a PodGroup changed, or a member came, went, or changed in what a status says."""
+    """Gangs of which a PodGroup changed, or a member came, went, or changed in what a status or an Event says."""
     state = trial.state
     keys: dict[str, None] = {}
     for old, new in trial.moved("podgroups"):
@@ -87,7 +99,8 @@ def _touched(trial: Trial) -> dict[str, None]:
 
 
 def _facts(pod: Pod) -> tuple[Any, ...]:
-    return pod.phase, bool(pod.node), pod.labels, pod.annotations
+    code = pod.diagnosis.code if pod.diagnosis is not None else ""
+    return pod.phase, bool(pod.node), code, pod.labels, pod.annotations
 
 
 def _pass(trial: Trial, after: str) -> None:
@@ -97,26 +110,29 @@ def _pass(trial: Trial, after: str) -> None:
     for key in sorted(state.groups_named):
         if key <= after:
             continue
-        _write(trial, key, listed=True)
+        _write(trial, key, listed=trial.listed)
         if len(trial.commands) - first >= STATUSES_MAX:
             trial.statuses, trial.work_left = key, True
             return
+    trial.listed = False
 
 
 def _write(trial: Trial, key: str, *, listed: bool) -> None:
-    """Works out the status of the gang's PodGroups; `listed`: what stands in them has just been listed."""
+    """Works out what the gang's PodGroups show; `listed`: what stands in them has just been listed."""
     state = trial.state
     members = counted(state, key)
+    diagnosis = _diagnosis(state, key)
     for uid in _newest(state, key):
         group = state.podgroups[uid]
         rule = rule_of(group)
         before = status_before(group)
-        if timed_out(rule, before) and group.written is not None:
-            continue
-        after = settled(rule, before, members, trial.now_us)
-        row, commanded = _next_row(group, after, listed=listed)
-        if commanded:
-            _command(trial, row, after)
+        row, late = group, timed_out(rule, before)
+        if not late or group.written is None:
+            after = settled(rule, before, members, trial.now_us)
+            row, commanded = _next_row(group, after, listed=listed)
+            if commanded:
+                _command(trial, row, after)
+        row = _told(trial, row, _LATE if late else diagnosis)
         if row != group:
             trial.put("podgroups", uid, row)
 
@@ -159,6 +175,32 @@ def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
         resource=f"podgroups.{group.group}",
         uid=group.uid,
     )
+
+
+def _diagnosis(state: State, key: str) -> Diagnosis | None:
+    """Why the gang waits: the diagnosis of its first member that has one."""
+    found = (state.pods[uid].diagnosis for uid in sorted(state.members.get(key, ())))
+    return next((each for each in found if each is not None), None)
+
+
+def _told(trial: Trial, group: PodGroup, diagnosis: Diagnosis | None) -> PodGroup:
+    """Tells an Event about the group when its diagnosis has another code than was told last; a late one is the last."""
+    if group.told == TIMEOUT or (
+        diagnosis is not None and diagnosis.code in (*_UNTOLD, group.told)
+    ):
+        return group
+    if diagnosis is None:
+        return replace(group, told="")
+    trial.command(
+        "EmitEvent",
+        message=diagnosis.message,
+        name=group.name,
+        namespace=group.namespace,
+        reason=str(diagnosis.code),
+        resource=f"podgroups.{group.group}",
+        uid=group.uid,
+    )
+    return replace(group, told=str(diagnosis.code))
 
 
 def _forget_all(trial: Trial) -> None:

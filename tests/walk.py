@@ -86,7 +86,7 @@ class Walk:
         advance = self.random.choice((1_000, 1_000_000, 20_000_000))
         decision = self.core.see(*observations, topic=topic, advance_us=advance)
         for command in decision.commands:
-            if command.kind != "PatchStatus":
+            if command.kind in ("BindPod", "EvictPod"):
                 self.open[command.id] = {
                     "kind": command.kind,
                     "uid": command.uid,

@@ -15,13 +15,14 @@ class RowChange(Struct, frozen=True, gc=False):
 
 
 class Command(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """An effect for the sink. `kind` is BindPod, EvictPod or PatchStatus; fields as in `schemas.envelope`."""
+    """An effect for the sink: BindPod, EvictPod, PatchStatus or EmitEvent, with fields as in `schemas.envelope`."""
 
     annotations: dict[str, str] = {}
     deadline_us: int = 0
     fields: dict[str, Any] = {}
     id: str
     kind: str
+    message: str = ""
     name: str
     namespace: str
     node: str = ""

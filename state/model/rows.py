@@ -18,8 +18,8 @@ from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, LabelNeed, 
 class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's.
 
-    `held_until_us`: `assumed` has no bind yet, it is held so long for the rest of its gang.
-    `started_us` is 0 until the kubelet has taken the pod in.
+    `started_us` is 0 until the kubelet has taken the pod in. `held_until_us`: `assumed` has no bind yet, it is held so
+    long for the rest of its gang.
     `told_at`: since that sequence the row holds what only a result told, and no observation has shown yet; 0: nothing.
     """
 
@@ -253,9 +253,11 @@ class Applied(Struct, frozen=True, gc=False):
 class CycleRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """What the last cycle left over. `wake`: room came free, so parked pods must be tried.
 
-    `statuses`: a pass over the statuses of all PodGroups is under way, and this gang (`ns/name`) was the last one.
+    `statuses`: a pass over the statuses of all PodGroups is under way, and this gang (`ns/name`) was the last one;
+    `listed`: it began because they had been listed.
     """
 
+    listed: bool = False
     statuses: str = ""
     wake: bool = False
 

@@ -244,6 +244,7 @@ class CommandEndSeen(
 ):
     command_id: str
     outcome: Literal["Applied", "Stale", "Refused", "Withdrawn"]
+    uid: str = ""
     status: int = 0
     message: str = ""
     found: PodFound | None = None

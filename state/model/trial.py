@@ -29,7 +29,7 @@ class Trial:
         self.withdrawn: list[str] = []
         self.requests: list[Answer] = []
         self.wake = state.wake()
-        self.statuses = state.cycle_row().statuses
+        self.statuses, self.listed = state.cycle_row().statuses, state.cycle_row().listed
         self.work_left = False
         self.named: dict[str, dict[str, None]] = {}  # epoch -> uids named in this record
         self.gangs_changed: dict[
@@ -86,7 +86,7 @@ class Trial:
         for epoch, uids in self.named.items():
             if epoch in self.state.lists:
                 self.put("named", f"{epoch}#{self.sequence}", Named(uids=tuple(uids)))
-        row = CycleRow(statuses=self.statuses, wake=self.wake)
+        row = CycleRow(listed=self.listed, statuses=self.statuses, wake=self.wake)
         if row != self.state.cycle_row():
             self.put("cycle", "cycle", None if row == CycleRow() else row)
 

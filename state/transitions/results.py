@@ -15,7 +15,7 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
     """Ends the command; what the pod held by it is kept, or freed exactly once."""
     state = trial.state
     command = state.commands.get(seen.command_id)
-    if command is None:
+    if command is None or (seen.uid and seen.uid != command.uid):
         return
     trial.put("commands", seen.command_id, None)
     trial.ended.append(seen.command_id)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 
 #: On the Eviction (seen in the audit log of the API server): why.
 REASON: Final = "lockstep.dev/reason"
@@ -57,8 +57,8 @@ class ApiWriter(Protocol):
         """PATCH the status subresource, of a pod one condition of it. Another uid is 422."""
         ...
 
-    async def create_event(self, command: EvictPod, message: str) -> Response:
-        """POST an Event about the pod; its name is the command's id, so a repeat answers 409."""
+    async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
+        """POST an Event about the object; its name is the command's id, so a repeat answers 409."""
         ...
 
     async def read_lease(self, namespace: str, name: str) -> Response:

@@ -1,11 +1,16 @@
-"""What a `PatchStatus` says, in the API's own form: times as text, conditions as a list.
+"""What a `PatchStatus` or an `EmitEvent` says, in the API's own form: times as text, conditions as a list.
 
 Shared by the adapters of the real and of the simulated API server, so it loads no client.
 """
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from schemas.envelope import EmitEvent, EvictPod
+
+#: Version of the API groups whose objects Lockstep writes to.
+VERSION: Final = "v1alpha1"
 
 
 def status_body(resource: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -13,6 +18,14 @@ def status_body(resource: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     if resource == "pods":
         return pod_status(fields)
     return group_status(fields) if resource.startswith("podgroups.") else dict(fields)
+
+
+def event_object(command: EvictPod | EmitEvent) -> dict[str, str]:
+    """Version and kind of what an Event is about."""
+    _, _, group = ("" if isinstance(command, EvictPod) else command.resource).partition(".")
+    if not group:
+        return {"apiVersion": "v1", "kind": "Pod"}
+    return {"apiVersion": f"{group}/{VERSION}", "kind": "PodGroup"}
 
 
 def pod_status(fields: Mapping[str, Any]) -> dict[str, Any]:

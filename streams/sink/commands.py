@@ -4,12 +4,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from schemas.envelope import BindPod, Command, EvictPod, PatchStatus
+from schemas.envelope import BindPod, Command, EmitEvent, EvictPod, PatchStatus
 
-_MODELS: Final[dict[str, type[BindPod] | type[EvictPod] | type[PatchStatus]]] = {
+_MODELS: Final[dict[str, type[BindPod | EvictPod | PatchStatus | EmitEvent]]] = {
     "BindPod": BindPod,
     "EvictPod": EvictPod,
     "PatchStatus": PatchStatus,
+    "EmitEvent": EmitEvent,
 }
 
 

@@ -21,11 +21,11 @@ from kubernetes.client import Configuration
 from kubernetes.config import load_incluster_config, load_kube_config
 from yarl import URL
 
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import LockstepError
 from schemas.labels import COMMAND_ID
 from streams.sink.api import REASON, UNKNOWN, Response
-from streams.sink.bodies import status_body, timestamp
+from streams.sink.bodies import VERSION, event_object, status_body, timestamp
 
 #: How long a header with credentials is used before the configuration is asked again (tokens
 #: rotate).
@@ -33,8 +33,6 @@ _CREDENTIALS_S: Final = 30.0
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
 _JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
-#: Version of the API groups whose objects have a status that Lockstep writes.
-_VERSION: Final = "v1alpha1"
 
 
 def load_configuration(kubeconfig: str | None = None) -> Configuration:
@@ -139,7 +137,7 @@ class KubeApi:
             return await self._call("PATCH", f"{path}/status", body, _STRATEGIC)
         plural, _, group = command.resource.partition(".")
         scope = f"namespaces/{quote(command.namespace, safe='')}/" if command.namespace else ""
-        path = f"/apis/{group}/{_VERSION}/{scope}{plural}/{quote(command.name, safe='')}"
+        path = f"/apis/{group}/{VERSION}/{scope}{plural}/{quote(command.name, safe='')}"
         # A merge would do for a namesake, too: of a custom object's status only a test compares the uid.
         return await self._call(
             "PATCH",
@@ -151,7 +149,7 @@ class KubeApi:
             _JSON_PATCH,
         )
 
-    async def create_event(self, command: EvictPod, message: str) -> Response:
+    async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
         """See `ApiWriter.create_event`."""
         now = timestamp(time.time())
         body = {
@@ -159,14 +157,13 @@ class KubeApi:
             "kind": "Event",
             "metadata": {"namespace": command.namespace, "name": command.id},
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
+                **event_object(command),
                 "namespace": command.namespace,
                 "name": command.name,
                 "uid": command.uid,
             },
-            "type": "Normal",
-            "reason": "Evicted",
+            "type": "Normal" if isinstance(command, EvictPod) else "Warning",
+            "reason": "Evicted" if isinstance(command, EvictPod) else command.reason,
             "message": message,
             "source": {"component": "lockstep"},
             "firstTimestamp": now,

@@ -103,7 +103,7 @@ def judge_conflict(
 
 def withdrawn(command: BindPod | EvictPod) -> CommandEnded:
     """The answer to a withdrawal that came in time."""
-    return CommandEnded(command_id=command.id, outcome="Withdrawn")
+    return CommandEnded(command_id=command.id, uid=command.uid, outcome="Withdrawn")
 
 
 def refused_by_budget(command: EvictPod, answer: Response) -> CommandEnded:
@@ -135,6 +135,7 @@ def _ended(
 ) -> CommandEnded:
     return CommandEnded(
         command_id=command.id,
+        uid=command.uid,
         outcome=outcome,
         status=answer.status,
         message="" if outcome == "Applied" else answer.message[:_MESSAGE_MAX],

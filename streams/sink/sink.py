@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from schemas.envelope import BindPod, Command, EvictPod, PatchStatus
+from schemas.envelope import BindPod, Command, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import Unavailable
 from schemas.observations import CommandEnded
 from streams.logs import event
-from streams.sink.api import ApiWriter, Response
+from streams.sink.api import UNKNOWN, ApiWriter, Response
 from streams.sink.outcomes import (
     ReadPod,
     TryAgain,
@@ -33,6 +34,8 @@ from streams.sink.outcomes import (
 from streams.sink.status import StatusQueue
 
 _log = logging.getLogger("lockstep.sink")
+#: Events that wait to be made; over it the oldest is dropped.
+EVENTS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ class Sink:
         self._ready: deque[_Work] = deque()
         self._statuses = StatusQueue()
         self._statuses_after = 0.0
+        self._events: deque[EmitEvent] = deque(maxlen=EVENTS_MAX)
         self._calls = 0
         self._writes = 0
         self._in_flight = 0
@@ -193,6 +197,10 @@ class Sink:
     def _take(self, command: Command) -> None:
         if isinstance(command, PatchStatus):
             self._statuses.offer(command)
+            return
+        if isinstance(command, EmitEvent):
+            if self._active:  # what was decided before was told by who acted then
+                self._events.append(command)
             return
         if isinstance(command, BindPod):
             self._statuses.forget("pods", command.uid)
@@ -368,11 +376,36 @@ class Sink:
         now = asyncio.get_running_loop().time()
         while self._writes < limit and now >= self._statuses_after and self._acting():
             command = self._statuses.take()
-            if command is None:
+            if command is None and not self._events:
                 return
             self._writes += 1
             self._begin()
-            group.create_task(self._write(command))
+            if command is not None:
+                group.create_task(self._write(command))
+            else:
+                group.create_task(self._tell(self._events.popleft()))
+
+    async def _tell(self, command: EmitEvent) -> None:
+        """One try: an Event is for people, and the next one says what has become of it."""
+        answer = Response(UNKNOWN)
+        try:
+            answer = await self._api.create_event(command, command.message)
+        finally:
+            self._writes -= 1
+            self._finish()
+        if not (answer.ok or answer.status in (404, 409)):
+            event(
+                _log,
+                logging.WARNING,
+                "event_not_made",
+                command_id=command.id,
+                resource=command.resource,
+                namespace=command.namespace,
+                name=command.name,
+                status=answer.status,
+                message=answer.message,
+            )
+        self._wake.set()
 
     async def _write(self, command: PatchStatus) -> None:
         answer = Response(0)

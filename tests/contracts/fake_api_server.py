@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
 from streams.sink.api import Response
 from streams.sink.bodies import group_status, pod_status
@@ -103,7 +103,7 @@ class FakeApiServer:
         """Sets the condition `PodScheduled` of a pod, or the whole status of a PodGroup."""
         return await self._serve("patch_status", command.name, lambda: self._patch(command))
 
-    async def create_event(self, command: EvictPod, message: str) -> Response:
+    async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
         """Keeps the message under the command's id."""
         body = {"metadata": {"namespace": command.namespace, "name": command.id}}
         return await self._serve(

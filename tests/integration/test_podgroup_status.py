@@ -71,6 +71,16 @@ def wait_for_status(admin: Api, path: str, **wanted: object) -> Object:
     return last
 
 
+def reasons(admin: Api, namespace: str) -> list[str]:
+    """Reasons of the Events about the PodGroup `g`, by time."""
+    found = [
+        each
+        for each in admin.items(f"/api/v1/namespaces/{namespace}/events")
+        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == ("PodGroup", "g")
+    ]
+    return [each["reason"] for each in sorted(found, key=lambda each: each["firstTimestamp"])]
+
+
 @pytest.mark.parametrize("api_group", LABELS)
 def test_a_gang_from_pending_to_finished(
     plane: ControlPlane, run: LockstepRun, api_group: str, tmp_path: Path
@@ -86,6 +96,7 @@ def test_a_gang_from_pending_to_finished(
         admin.create(manifests.pod(name, REQUESTS, namespace=home, labels={LABELS[api_group]: "g"}))
     begun = wait_for_status(admin, path, phase="Scheduling", running=0)
     assert (koordinator, koordinator) == ("scheduled" in begun, "scheduleStartTime" in begun)
+    wait_for("an event about the group", lambda: reasons(admin, home))
     node = f"n-{home}"
     admin.create(manifests.node(node, {"cpu": "4", "memory": "8Gi"}))
     if koordinator:
@@ -102,6 +113,8 @@ def test_a_gang_from_pending_to_finished(
     admin.create(manifests.pod_group("h", 1, api_group=api_group, namespace=home))
     wait_for_status(admin, path.removesuffix("g") + "h", phase="Pending")
     wait_for_status(admin, path, phase="Finished", succeeded=2)
+    told = reasons(admin, home)
+    assert len(told) == len(set(told))
     admin.delete(f"/api/v1/nodes/{node}")
     assert 0 == run.stop()
     code, found = lockstep("replay", "--log", f"embedded://{tmp_path}/log", "--verify")

@@ -87,7 +87,7 @@ def test_the_golden_journal_is_about_something(golden: Journal) -> None:
     commands = [item for data in golden.decisions for item in json.loads(data)["commands"]]
     kinds = {item["kind"] for item in commands}
     seen = {item["kind"] for data in golden.records for item in json.loads(data)["observations"]}
-    assert {"BindPod", "EvictPod", "PatchStatus"} == kinds
+    assert {"BindPod", "EvictPod", "PatchStatus", "EmitEvent"} == kinds
     assert {"CommandEnded", "ObjectGone", "PodGroupObserved", "SyncFinished"} <= seen
     assert GOLDEN.stat().st_size < 200_000
 

@@ -26,7 +26,7 @@ def _lines(report: Report, commands: list[Report]) -> list[str]:
         ("gangs", [_gang(row) for row in report["gangs"]]),
         ("quotas", [_quota(row) for row in report["quotas"]]),
         ("nodes", [_node(row) for row in report["nodes"]]),
-        ("commands", [_command(row) for row in commands if row["kind"] != "PatchStatus"]),
+        ("commands", [_command(row) for row in commands if row["kind"] in ("BindPod", "EvictPod")]),
     ):
         if rows:
             lines.append(f"  {title}")

@@ -73,6 +73,15 @@ def test_the_first_end_counts() -> None:
     assert ("", 0, ()) == (core.pod("p").node, used(core), core.decisions[-1].ended)
 
 
+def test_an_end_of_another_pods_command_is_none() -> None:
+    """A log that lost its end gave the id to another pod before: what became of that says nothing here."""
+    core, command = started()
+    end(core, {**ended(command), "uid": "uid-other"})
+    assert ("", "n", command) == (core.pod("p").node, core.pod("p").assumed, core.pod("p").command)
+    end(core, {**ended(command), "uid": "uid-p"})
+    assert ("n", (command,)) == (core.pod("p").node, core.decisions[-1].ended)
+
+
 def test_an_unknown_command_changes_nothing() -> None:
     """An end of a command that was never given, or long ago."""
     core, _ = started()

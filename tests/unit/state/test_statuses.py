@@ -23,13 +23,22 @@ def statuses(decision: Decision) -> dict[str, dict[str, Any]]:
     return {
         command.uid: command.fields
         for command in decision.commands
-        if command.resource.startswith("podgroups.")
+        if command.kind == "PatchStatus" and command.resource.startswith("podgroups.")
     }
 
 
 def phases(decision: Decision) -> dict[str, str]:
     """Phases of the decision's PodGroup statuses, by uid."""
     return {uid: fields["phase"] for uid, fields in statuses(decision).items()}
+
+
+def events(decision: Decision) -> list[tuple[str, str]]:
+    """Uid and reason of the decision's Events."""
+    return [
+        (command.uid, command.reason)
+        for command in decision.commands
+        if command.kind == "EmitEvent"
+    ]
 
 
 def all_listed(core: Core) -> list[Json]:
@@ -271,6 +280,35 @@ def test_switched_off_and_on() -> None:
     assert "Finished" == core.state.podgroups["uid-group-g"].written.phase
 
 
+def test_an_event_says_what_is_missing() -> None:
+    """One for each change of the code, none for other amounts or another record, anew after it has run."""
+    core = Core()
+    core.see(podgroup("g", 2), topic="podgroups")
+    one = core.see(member("a", "g"))
+    assert [("uid-group-g", "WaitingForMembers")] == events(one)
+    (told,) = [command for command in one.commands if command.kind == "EmitEvent"]
+    assert "podgroups.scheduling.sigs.k8s.io" == told.resource
+    assert "2" in told.message
+    assert [] == events(core.see(member("a", "g", rv=2, annotations={"x": "y"})))
+    core.state = snapshot.decode(snapshot.encode(core.state))
+    assert [] == events(core.see(podgroup("g", 3, rv=2), topic="podgroups"))
+    full = core.see(member("b", "g", 9_000), member("c", "g", 9_000), node("n1"))
+    assert [("uid-group-g", "InsufficientResources")] == events(full)
+    assert [] == events(core.see(node("n2"), topic="nodes"))
+    fits = core.see(*(node(f"big{index}", 16_000) for index in range(2)), topic="nodes")
+    assert ["BindPod"] * 3 == [c.kind for c in fits.commands if c.kind != "PatchStatus"]
+    assert "" == core.state.podgroups["uid-group-g"].told
+
+
+def test_no_event_without_the_policy_or_for_gates() -> None:
+    """Whoever set the gates knows of them; switched off, nothing is told."""
+    core = Core()
+    core.see(podgroup("g", 1), topic="podgroups")
+    assert [] == events(core.see(member("a", "g", gates=("example.com/wait",))))
+    off = Core(gangs={"writeStatus": False})
+    assert [] == events(off.see(podgroup("g", 2), member("a", "g"), topic="podgroups"))
+
+
 def test_a_bind_alone_changes_no_status() -> None:
     """A member counts as scheduled when the API server says so."""
     core = Core()
@@ -289,7 +327,11 @@ def test_a_late_group_is_left_as_it_is() -> None:
     assert {"uid-group-g": "Scheduling"} == phases(late)
     there = member("a", "g", rv=2, node="n1")
     assert {"uid-group-g": "Scheduled"} == phases(core.see(there))
-    assert {} == phases(core.see(running("a", "g")))
+    last = core.see(running("a", "g"))
+    assert ({}, [("uid-group-g", "Timeout")]) == (phases(last), events(last))
+    core.see(gone("pods", "a"))
+    waits = core.see(member("b", "g"))
+    assert ({}, []) == (phases(waits), events(waits))
 
 
 def test_more_than_one_decision_takes() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import Unavailable
 from schemas.observations import CommandEnded
 from streams.sink.api import Response
@@ -112,5 +112,17 @@ def group_status(number: str = "9.0", name: str = "g", **fields: Any) -> PatchSt
     )
 
 
-def applied(number: str = "7.0", code: int = 201) -> CommandEnded:
-    return CommandEnded(command_id=number, outcome="Applied", status=code)
+def emitted(number: str) -> EmitEvent:
+    return EmitEvent(
+        id=number,
+        resource="podgroups.scheduling.x-k8s.io",
+        namespace="default",
+        name="g",
+        uid="uid-g",
+        reason="WaitingForMembers",
+        message="1 of 2 members",
+    )
+
+
+def applied(number: str = "7.0", code: int = 201, name: str = "a") -> CommandEnded:
+    return CommandEnded(command_id=number, uid=f"uid-{name}", outcome="Applied", status=code)

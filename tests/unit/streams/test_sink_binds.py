@@ -165,7 +165,11 @@ def test_client_errors_are_refusals_with_the_message(code: int) -> None:
             world.api.fail("bind", Response(code, "No", "the webhook says no"))
             world.sink.on_decision([bind()])
             expected = CommandEnded(
-                command_id="7.0", outcome="Refused", status=code, message="the webhook says no"
+                command_id="7.0",
+                uid="uid-a",
+                outcome="Refused",
+                status=code,
+                message="the webhook says no",
             )
             assert [expected] == await world.answered()
 

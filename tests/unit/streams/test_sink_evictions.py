@@ -37,6 +37,7 @@ def test_budget_is_waited_for_until_the_deadline() -> None:
             world.now_us = 1_000
             expected = CommandEnded(
                 command_id="8.0",
+                uid="uid-a",
                 outcome="Refused",
                 status=429,
                 message="the budget needs 1 healthy pod and has 1",

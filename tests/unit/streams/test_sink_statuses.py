@@ -6,7 +6,15 @@ import pytest
 
 from streams.sink.api import Response
 from streams.sink.sink import SinkSettings
-from tests.unit.streams.sink_world import INTERNAL, acting, applied, bind, group_status, status
+from tests.unit.streams.sink_world import (
+    INTERNAL,
+    acting,
+    applied,
+    bind,
+    emitted,
+    group_status,
+    status,
+)
 
 
 def test_status_last_one_wins_and_repeats_are_not_written() -> None:
@@ -191,3 +199,35 @@ def test_a_gangs_status_and_its_pods_do_not_wait_for_each_other() -> None:
             assert [] == [name for name, _ in world.api.calls if name == "patch_status"][1:]
 
     asyncio.run(scene())
+
+
+def test_an_event_is_made_by_who_acts() -> None:
+    """Once, under the command's id; what was decided before this sink acted was told by another."""
+
+    async def scene() -> None:
+        async with acting(active=False) as world:
+            world.sink.on_decision([emitted("9.0")])
+            world.sink.activate()
+            world.sink.on_decision([emitted("10.0")])
+            await world.until(lambda: world.api.events)
+            await asyncio.sleep(0.01)
+            assert [("create_event", "10.0")] == world.api.calls
+            assert "1 of 2 members" == world.api.events["default", "10.0"]["message"]
+            assert [] == world.results
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("code", "told"), [(409, 0), (404, 0), (403, 1), (500, 1), (0, 1)])
+def test_an_event_is_tried_once(code: int, told: int, caplog: pytest.LogCaptureFixture) -> None:
+    """What stands against it is said in the log, unless the Event is there or its namespace is gone."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.fail("create_event", Response(code, "", "no"))
+            world.sink.on_decision([emitted("9.0")])
+            await asyncio.sleep(0.02)
+            assert 1 == world.api.count("create_event")
+
+    asyncio.run(scene())
+    assert told == sum(record.message == "event_not_made" for record in caplog.records)

@@ -22,7 +22,10 @@ def test_withdrawn_before_it_started() -> None:
             await world.until(lambda: world.api.in_flight)
             world.sink.on_decision([], withdrawn=["7.1"])
             world.api.gate.set()
-            expected = [applied("7.0"), CommandEnded(command_id="7.1", outcome="Withdrawn")]
+            expected = [
+                applied("7.0"),
+                CommandEnded(command_id="7.1", uid="uid-b", outcome="Withdrawn"),
+            ]
             assert expected == await world.answered(2)
             assert [("bind", "a")] == world.api.calls
 
@@ -75,7 +78,7 @@ def test_withdrawal_ends_the_wait_for_a_budget() -> None:
             await world.until(lambda: world.api.calls and not world.api.in_flight)
             await asyncio.sleep(0.01)
             world.sink.on_decision([], withdrawn=["8.0"])
-            expected = CommandEnded(command_id="8.0", outcome="Withdrawn")
+            expected = CommandEnded(command_id="8.0", uid="uid-a", outcome="Withdrawn")
             assert [expected] == await world.answered()
 
     asyncio.run(scene())
