@@ -121,6 +121,7 @@ class OrdersAudit:
         self._gone: dict[str, tuple[int, int]] = {}  # uid -> sequence and version of its deletion
         self._reset_at = 0  # sequence at which a reset of pods was last seen
         self._reset_now: dict[str, None] = {}  # uids of which a reset spoke in this record
+        self._listed_now: dict[str, None] = {}  # uids of which any list spoke in this record
         self._group_of: dict[str, str] = {}
         self._open_of: dict[str, str] = {}
         self._bound: dict[str, str] = {}
@@ -135,7 +136,7 @@ class OrdersAudit:
             record, decision = chain.records[self.sequence], chain.decisions[self.sequence]
             self.sequence += 1
             ends: dict[str, Json] = {}
-            self._reset_now = {}
+            self._reset_now, self._listed_now = {}, {}
             for item in record["observations"]:
                 self._fold(item, ends)
             self._check_decision(decision, ends)
@@ -181,6 +182,7 @@ class OrdersAudit:
         """What a list names is there, though it was gone; what it shows may be less than was known."""
         uid, (resource, list_rv) = item["uid"], self._gate.list_of(item)
         is_reset = item["epoch"] in self._gate.resets
+        self._listed_now[uid] = None
         if is_reset:
             self._reset_now[uid] = None
             if resource == "pods":
@@ -315,12 +317,17 @@ class OrdersAudit:
             was = rows.get(key, {}).get("node") if change["table"] == "pods" else None
             if was and not row.get("node"):
                 self._unbind(key, f"{row['name']} was on {was}, and is on no node now")
+            elif key not in rows and key in self._listed_now and not row.get("node"):
+                self._forget_bind(key)  # it was gone, and a restore brought it back
             rows[key] = row
 
     def _unbind(self, uid: str, detail: str) -> None:
         """A pod has no node any more: only a reset says so."""
         if uid not in self._reset_now:
             raise Violation("unbound", self.sequence, uid, detail)
+        self._forget_bind(uid)
+
+    def _forget_bind(self, uid: str) -> None:
         self._bound.pop(uid, None)
         if uid in self._group_of:
             group = self._group(self._group_of[uid])
