@@ -5,10 +5,12 @@ Folds record and decision of one sequence after the other, by the contract alone
 to 4). Must not import `state`. The audit of the cluster asks it what had been folded when.
 """
 
+import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
 from schemas.topics import RESOURCES
 from tests.simulation.audit_chain import ChainAudit
 from tests.simulation.violation import Violation
@@ -39,6 +41,7 @@ class Group:
     uid: str = ""
     members: dict[str, None] = field(default_factory=dict)
     ever_bound: bool = False
+    partners: tuple[str, ...] = ()
 
 
 class Gate:
@@ -167,6 +170,7 @@ class OrdersAudit:
             group = self._group(f"{item['namespace']}/{item['name']}")
             if item["uid"] not in self._gone:
                 group.minimum, group.uid = item["min_member"], item["uid"]
+                group.partners = tuple(json.loads(item["annotations"].get(GANG_GROUPS, "[]")))
         elif kind == "ObjectGone":
             self._gone.setdefault(item["uid"], (self.sequence, item["rv"]))
             self._gate.note(item["resource"], item["rv"])
@@ -197,10 +201,13 @@ class OrdersAudit:
             self._note_version(uid, item["rv"], lower=True)
 
     def _fold_pod(self, item: Json) -> None:
-        uid, name = item["uid"], item.get("labels", {}).get(GROUP_LABEL)
-        if name:
-            key = self._group_of[uid] = f"{item['namespace']}/{name}"
+        uid, words = item["uid"], item.get("annotations", {})
+        name = item.get("labels", {}).get(GROUP_LABEL)
+        if name or GANG_NAME in words:
+            key = self._group_of[uid] = f"{item['namespace']}/{name or words[GANG_NAME]}"
             self._group(key).members[uid] = None
+            if not name:
+                self._group(key).minimum = int(words[GANG_MIN_AVAILABLE])
         if item.get("node"):
             self._note_bound(uid, item["node"])
             self._told.pop(uid, None)
@@ -295,7 +302,13 @@ class OrdersAudit:
         self._open_of[uid] = command["id"]
 
     def _check_group(self, key: str) -> None:
-        """Never bound before: the whole minimum is commanded, or nothing."""
+        """Never bound before: the whole minimum is commanded, with that of each partner, or nothing."""
+        group = self._group(key)
+        if not group.ever_bound:
+            for each in (key, *group.partners):
+                self._check_minimum(each)
+
+    def _check_minimum(self, key: str) -> None:
         group = self._group(key)
         if group.ever_bound:
             return
@@ -305,7 +318,8 @@ class OrdersAudit:
         holding = [uid for uid in group.members if uid in self._open_of and uid not in self._gone]
         if len(holding) < group.minimum:
             detail = f"{len(holding)} of {key} are placed, at least {group.minimum} must be"
-            raise Violation("gang-partly-bound", self.sequence, holding[0], detail)
+            subject = next(iter(holding), group.uid)
+            raise Violation("gang-partly-bound", self.sequence, subject, detail)
 
     def _keep_rows(self, decision: Json) -> None:
         for change in decision["changes"]:

@@ -4,8 +4,12 @@ tells the truth about the cluster, and what fits is placed.
 Compares topics with the API server's account, with a first fit of its own. Must not import `state`.
 """
 
+import json
+from collections.abc import Sequence
+
 from producers.simulated.kinds import POD, kinds_named
 from producers.simulated.store import Raw, uid_of
+from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
 from tests.simulation.api_server import ApiServer
 from tests.simulation.audit_cluster import (
     FINISHED,
@@ -126,28 +130,67 @@ class RestAudit:
 
     def _check_group(self, name: str, pods: list[Raw]) -> None:
         """Pods of one group are alike, so slots can be counted."""
-        group = self._server.store.get(_GROUP, "default", name)
         pending = [pod for pod in pods if _is_pending(pod)]
-        if group is None or not pending:
+        minimum = self._minimum(name, pods)
+        if minimum is None or not pending:
             return
         bound = [pod for pod in pods if pod["spec"].get("nodeName")]
         if bound:
             self._check_single(pending[0])
             return
-        minimum = group["spec"]["minMember"]
-        slots = sum(self._slots(node, pending[0]) for node in self._server.store.list(_NODE))
-        if len(pending) >= minimum and slots >= minimum:
+        slots = self._room(pending[0])
+        if len(pending) >= minimum and slots >= minimum and self._partners_fit(name, pending):
             detail = f"gang {name} waits: {len(pending)} pods, minimum {minimum}, room for {slots}"
             raise Violation("not-placed", self._orders.sequence, uid_of(pending[0]), detail)
 
-    def _slots(self, node: Raw, pod: Raw) -> int:
-        """How many pods like this one fit on the node now."""
+    def _minimum(self, name: str, pods: list[Raw]) -> int | None:
+        """What the PodGroup says, or the pods themselves; None: nobody."""
+        words = pods[0]["metadata"].get("annotations") or {}
+        if GANG_NAME in words:
+            return int(words[GANG_MIN_AVAILABLE])
+        group = self._server.store.get(_GROUP, "default", name)
+        return None if group is None else int(group["spec"]["minMember"])
+
+    def _partners_fit(self, name: str, pending: list[Raw]) -> bool:
+        """Whether the gangs of its group surely fit beside it: wherever it goes, they go elsewhere.
+
+        Each node is charged with as much of the one as it could take, so there is no less room in truth.
+        """
+        group = self._server.store.get(_GROUP, "default", name)
+        words = (group or {"metadata": {}})["metadata"].get("annotations") or {}
+        for key in json.loads(words.get(GANG_GROUPS, "[]")):
+            partner = key.rpartition("/")[2]
+            if partner == name:
+                continue
+            pods = [
+                pod
+                for pod in self._server.store.list(POD)
+                if _is_ours(pod) and _group_of(pod) == partner and _is_pending(pod)
+            ]
+            minimum = self._minimum(partner, pods) if pods else None
+            if minimum is None or len(pods) < minimum:
+                return False
+            if self._room(pods[0], pending) < minimum or self._room(pending[0], pods) < len(
+                pending
+            ):
+                return False
+        return True
+
+    def _room(self, pod: Raw, beside: Sequence[Raw] = ()) -> int:
+        """How many pods like this one fit in all, if every node held all of `beside`, too."""
+        return sum(self._slots(node, pod, beside) for node in self._server.store.list(_NODE))
+
+    def _slots(self, node: Raw, pod: Raw, beside: Sequence[Raw] = ()) -> int:
+        """How many pods like this one fit on the node now, `beside` these."""
         if (node.get("spec") or {}).get("unschedulable"):
             return 0
         name, free = node["metadata"]["name"], allocatable_of(node)
         taken: list[int] = []
         for other in self._cluster.pods_on(name):
             taken += minors_of(other)
+            for resource, amount in requests_of(other).items():
+                free[resource] = free.get(resource, 0) - amount
+        for other in beside:
             for resource, amount in requests_of(other).items():
                 free[resource] = free.get(resource, 0) - amount
         wanted = requests_of(pod)
@@ -159,7 +202,9 @@ class RestAudit:
 
 
 def _group_of(pod: Raw) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(GROUP_LABEL, ""))
+    words = pod["metadata"].get("annotations") or {}
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(GROUP_LABEL) or words.get(GANG_NAME, ""))
 
 
 def _is_ours(pod: Raw) -> bool:

@@ -5,12 +5,14 @@ Must not know Lockstep's core. Later issues add their objects here: one method a
 in `_ACTIONS`.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from producers.publisher import pack
 from producers.simulated.kinds import POD, kinds_named
 from producers.simulated.store import Raw
+from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
 from schemas.observations import EvictRequested
 from schemas.topics import ADMIN
 from streams.log import LogWriter
@@ -21,6 +23,7 @@ Json = dict[str, Any]
 OURS = "lockstep"
 NAMESPACE = "default"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+GANG_WORDS = (GANG_NAME, GANG_MIN_AVAILABLE)
 PODS_MAX = 36
 #: Chance of a backup of etcd where a user acts, and how many are kept.
 BACKS_UP, BACKUPS_MAX = 0.1, 3
@@ -28,6 +31,7 @@ BACKS_UP, BACKUPS_MAX = 0.1, 3
 #: and by then nothing that a stopped one wrote is still under way.
 RESTORE_S, CAREFUL_RESTORE_S = (7.0, 15.0), (11.0, 18.0)
 _NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
+_BUDGET, _GROUP = kinds_named("PodDisruptionBudget")[0], kinds_named("PodGroup")[1]
 
 
 class Workload:
@@ -81,6 +85,8 @@ class Workload:
             (12, self.add_pod),
             (7, self.add_gpu_pod),
             (5, self.add_gang),
+            (2, self.add_gang_group),
+            (2, self.add_annotated_gang),
             (2, self.add_foreign_pod),
             (2, self.add_replicas),
             (5, self.delete_pod),
@@ -96,6 +102,10 @@ class Workload:
             (3, self.cordon_node),
             (3, self.change_health),
             (1, self.delete_group),
+            (1, self.remake_group),
+            (1, self.change_minimum),
+            (1, self.add_budget),
+            (1, self.remove_budget),
             (1, self.garble),
         ]
 
@@ -124,6 +134,34 @@ class Workload:
         self._dice.shuffle(steps)
         for step in steps:
             step()
+
+    def add_gang_group(self) -> None:
+        """Two gangs that bind only together, their objects in any order."""
+        if not self._has_room():
+            return
+        names = [self._name("pair"), self._name("pair")]
+        groups = {GANG_GROUPS: json.dumps([f"{NAMESPACE}/{name}" for name in names])}
+        steps: list[Callable[[], None]] = []
+        for name in names:
+            members, cpu = self._dice.randint(1, 3), self._dice.choice((250, 500))
+            minimum = self._dice.randint(1, members)
+            steps.append(lambda n=name, least=minimum: self._apply_group(n, least, groups))
+            for member in range(members):
+                pod = f"{name}-{member}"
+                steps.append(lambda n=name, p=pod, c=cpu: self._apply_pod(p, c, 0, n))
+        self._dice.shuffle(steps)
+        for step in steps:
+            step()
+
+    def add_annotated_gang(self) -> None:
+        """A gang that has no PodGroup: its pods say how many they must be."""
+        if not self._has_room():
+            return
+        name, members = self._name("words"), self._dice.randint(2, 4)
+        words = {GANG_NAME: name, GANG_MIN_AVAILABLE: str(self._dice.randint(2, members))}
+        cpu = self._dice.choice((250, 500))
+        for member in range(members):
+            self._apply_pod(f"{name}-{member}", cpu, annotations=words)
 
     def add_foreign_pod(self) -> None:
         """A pod that another scheduler has put on a node, whether there is room or not."""
@@ -162,7 +200,10 @@ class Workload:
         name, labels = pod["metadata"]["name"], pod["metadata"].get("labels") or {}
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
         self._server.delete("Pod", NAMESPACE, name)
-        self._server.apply(_pod(name, labels, {**spec, "schedulerName": OURS}))
+        again = _pod(name, labels, {**spec, "schedulerName": OURS})
+        said = pod["metadata"].get("annotations") or {}
+        again["metadata"]["annotations"] = {key: said[key] for key in GANG_WORDS if key in said}
+        self._server.apply(again)
 
     def finish_pod(self) -> None:
         """A running pod ends."""
@@ -176,7 +217,9 @@ class Workload:
         pod = self._any_pod()
         if pod is not None:
             labels = {**(pod["metadata"].get("labels") or {}), "touched": str(self._next())}
-            bare = {"name": pod["metadata"]["name"], "labels": labels}
+            metadata = pod["metadata"]
+            kept = {"labels": labels, "annotations": metadata.get("annotations") or {}}
+            bare = {"name": metadata["name"], **kept}
             self._server.apply(
                 {"apiVersion": "v1", "kind": "Pod", "metadata": bare, "spec": pod["spec"]}
             )
@@ -254,12 +297,38 @@ class Workload:
 
     def delete_group(self) -> None:
         """A PodGroup is deleted while its pods are there."""
-        kind = kinds_named("PodGroup")[1]
-        groups = self._server.store.list(kind)
-        if groups:
-            self._server.delete(
-                "PodGroup", NAMESPACE, self._dice.choice(groups)["metadata"]["name"]
-            )
+        group = self._any_group()
+        if group is not None:
+            self._server.delete("PodGroup", NAMESPACE, group["metadata"]["name"])
+
+    def remake_group(self) -> None:
+        """A PodGroup is deleted, and made again under its name."""
+        group = self._any_group()
+        if group is not None:
+            metadata, minimum = group["metadata"], group["spec"]["minMember"]
+            self._server.delete("PodGroup", NAMESPACE, metadata["name"])
+            self._apply_group(metadata["name"], minimum, metadata.get("annotations"))
+
+    def change_minimum(self) -> None:
+        """A PodGroup wants more or fewer members than before."""
+        group = self._any_group()
+        if group is not None:
+            metadata, minimum = group["metadata"], self._dice.randint(1, 5)
+            self._apply_group(metadata["name"], minimum, metadata.get("annotations"))
+
+    def add_budget(self) -> None:
+        """A PodDisruptionBudget over all pods, which holds evictions back."""
+        spec = {"selector": {}, "minAvailable": self._dice.randint(1, 20)}
+        metadata = {"name": self._name("budget"), "namespace": NAMESPACE}
+        budget = {"apiVersion": "policy/v1", "kind": _BUDGET.name}
+        self._server.apply({**budget, "metadata": metadata, "spec": spec})
+
+    def remove_budget(self) -> None:
+        """A PodDisruptionBudget is deleted."""
+        budgets = self._server.store.list(_BUDGET)
+        if budgets:
+            name = self._dice.choice(budgets)["metadata"]["name"]
+            self._server.delete(_BUDGET.name, NAMESPACE, name)
 
     def garble(self) -> None:
         """Somebody writes what no producer would."""
@@ -308,12 +377,14 @@ class Workload:
             }
         )
 
-    def _apply_group(self, name: str, minimum: int) -> None:
+    def _apply_group(
+        self, name: str, minimum: int, annotations: dict[str, str] | None = None
+    ) -> None:
         self._server.apply(
             {
                 "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
                 "kind": "PodGroup",
-                "metadata": {"name": name},
+                "metadata": {"name": name, "annotations": annotations or {}},
                 "spec": {"minMember": minimum},
             }
         )
@@ -327,9 +398,12 @@ class Workload:
         *,
         scheduler: str = OURS,
         node: str | None = None,
+        annotations: dict[str, str] | None = None,
     ) -> None:
         labels = {GROUP_LABEL: group} if group else {}
-        self._server.apply(_pod(name, labels, self._spec(cpu, gpus, scheduler, node)))
+        pod = _pod(name, labels, self._spec(cpu, gpus, scheduler, node))
+        pod["metadata"]["annotations"] = annotations or {}
+        self._server.apply(pod)
 
     def _spec(self, cpu: int, gpus: int, scheduler: str, node: str | None) -> Json:
         requests = {"cpu": f"{cpu}m", "memory": "512Mi" if cpu < 1000 else "2Gi"}
@@ -351,6 +425,10 @@ class Workload:
     def _any_pod(self) -> Raw | None:
         pods = self._pods()
         return self._dice.choice(pods) if pods else None
+
+    def _any_group(self) -> Raw | None:
+        groups = self._server.store.list(_GROUP)
+        return self._dice.choice(groups) if groups else None
 
     def _any_node(self) -> Raw | None:
         nodes = self._server.store.list(_NODE)
