@@ -28,6 +28,7 @@ from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import Unavailable
 from schemas.labels import COMMAND_ID
 from streams.sink.api import UNKNOWN, Response
+from streams.sink.bodies import status_body
 from tests.simulation.chaos import Chaos
 from tests.simulation.clock import Clock
 
@@ -312,10 +313,14 @@ class SimulatedWriter:
         return Response(404) if pod is None else Response(200, body=pod)
 
     async def patch_status(self, command: PatchStatus) -> Response:
-        """See `ApiWriter.patch_status`; the simulated pod keeps only its phase, so nothing is
-        stored.
+        """See `ApiWriter.patch_status`; the simulated pod keeps only its phase, so of pods nothing
+        is stored. An answer of 500 may be of a write that took effect.
         """
         await self._travel()
+        if command.resource != "pods":
+            place = command.resource, command.namespace, command.name, command.uid
+            self._server.patch_status(*place, status_body(command.resource, command.fields))
+            self._server.collect()
         return Response(self._chaos.dice.choice((200, 500)) if self._chaos.raging else 200)
 
     async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
