@@ -260,7 +260,9 @@ CANARIES: dict[str, Canary] = {
     "a foreign checkpoint": Canary(
         foreign_checkpoint, ("tables-differ", "digest-differs", "refold-differs")
     ),
-    "a lost tail unnoticed": Canary(blind_to_loss, ("kept-a-lost-place",)),
+    "a lost tail unnoticed": Canary(
+        blind_to_loss, ("kept-a-lost-place", "decision-of-a-stale-record")
+    ),
     "rows that are not written": Canary(skipped_rows, ("tables-differ",)),
     "a disk that is trusted": Canary(trusted_disk, ("tables-differ",)),
     "a forgotten open command": Canary(forgetful_sink, ("never-ended",)),

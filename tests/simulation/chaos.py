@@ -20,7 +20,7 @@ class Chances:
     #: election loses the tail of the journal or of the decisions (once a seed).
     checkpoint_spoilt: float = 0.006
     head_eaten: float = 0.004
-    tail_lost: float = 0.0015
+    tail_lost: float = 0.0025
     #: A projector that dies: its tables are wiped, one of them is lost, or rows of it are.
     disk_wiped: float = 0.25
     table_lost: float = 0.25

@@ -103,7 +103,16 @@ class LogFaults:
             self._restore(cut)
         return cut.restores
 
+    def mend(self) -> None:
+        """At the end: a log that nobody could start from gets its checkpoints back."""
+        if self._trimmed and not self._is_usable():
+            self.checkpoints.restore()
+
     # Inside
+
+    def _is_usable(self) -> bool:
+        store = CheckpointStore(self._reader)
+        return any(store.load(item) is not None for item in store.manifests)
 
     def _may_spoil(self) -> bool:
         """Without a head only the operator can help once nothing is usable: not while he mends another."""
@@ -139,19 +148,17 @@ class LogFaults:
             self._chain.reread(DECISIONS, left)
         elif cut.restores:
             self._chain.look_away(JOURNAL)
-            # Deciders die with the broker's machine, and a sequencer that lags: it would go on from
-            # the shorter journal.
+            # Who lags dies with the broker's machine: it would go on from the shorter journal.
             dying = [
                 each
                 for each in processes
-                if each.role == "decider"
-                or (each.role == "sequencer" and each.next.get(JOURNAL, 0) <= left)
+                if each.role in ("sequencer", "decider") and each.next.get(JOURNAL, 0) <= left
             ]
         else:
             self._chain.forget_after(until)
             # What was decided and not published dies with the machine that lost its record.
             dying = [each for each in processes if each.folded > until]
-        after_us = self._chaos.between_us(2.0, 60.0) if cut.restores else 0
+        after_us = self._chaos.between_us(2.0, 120.0) if cut.restores else 0
         cut.begin(processes, self._clock.now_us, after_us)
         self._witnesses = {each.name: None for each in processes}
         self._cut = cut

@@ -184,6 +184,7 @@ class Simulation:
         self._audit()
         RestAudit(self.server, self.orders, self.cluster).check()
         deciders = [each.decider for each in self._processes if isinstance(each, DeciderProcess)]
+        self.log_faults.mend()
         refolded = check_replicas(self.url, [decider.state for decider in deciders])
         for process in self._processes:
             if isinstance(process, ProjectorProcess):

@@ -23,7 +23,7 @@ def test_nothing_is_called_before_activation() -> None:
             assert [] == world.api.calls
             assert ["7.1"] == list(world.sink.open_commands)
             world.sink.activate()
-            assert [applied("7.1")] == await world.answered()
+            assert [applied("7.1", name="b")] == await world.answered()
             assert [("bind", "b")] == world.api.calls
 
     asyncio.run(scene())
