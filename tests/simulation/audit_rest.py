@@ -136,7 +136,9 @@ class RestAudit:
             return
         bound = [pod for pod in pods if pod["spec"].get("nodeName")]
         if bound:
-            self._check_single(pending[0])
+            # A gang whose partner has not begun may have to wait for it.
+            if all(self._has_begun(partner) for partner in self._partners(name)):
+                self._check_single(pending[0])
             return
         slots = self._room(pending[0])
         if len(pending) >= minimum and slots >= minimum and self._partners_fit(name, pending):
@@ -156,12 +158,7 @@ class RestAudit:
 
         Each node is charged with as much of the one as it could take, so there is no less room in truth.
         """
-        group = self._server.store.get(_GROUP, "default", name)
-        words = (group or {"metadata": {}})["metadata"].get("annotations") or {}
-        for key in json.loads(words.get(GANG_GROUPS, "[]")):
-            partner = key.rpartition("/")[2]
-            if partner == name:
-                continue
+        for partner in self._partners(name):
             pods = [
                 pod
                 for pod in self._server.store.list(POD)
@@ -175,6 +172,22 @@ class RestAudit:
             ):
                 return False
         return True
+
+    def _partners(self, name: str) -> list[str]:
+        """The other gangs that the PodGroup names."""
+        group = self._server.store.get(_GROUP, "default", name)
+        words = (group or {"metadata": {}})["metadata"].get("annotations") or {}
+        named = [key.rpartition("/")[2] for key in json.loads(words.get(GANG_GROUPS, "[]"))]
+        return [partner for partner in named if partner != name]
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether the gang is declared, and some member of it is bound."""
+        there = self._server.store.get(_GROUP, "default", name) is not None
+        return there and any(
+            pod["spec"].get("nodeName")
+            for pod in self._server.store.list(POD)
+            if _group_of(pod) == name
+        )
 
     def _room(self, pod: Raw, beside: Sequence[Raw] = ()) -> int:
         """How many pods like this one fit in all, if every node held all of `beside`, too."""

@@ -8,7 +8,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -239,6 +239,19 @@ def trusted_disk() -> AbstractContextManager[Any]:
     return patch.object(TablesRole, "mend_rows", lambda _self: 0)
 
 
+def hidden_restore() -> AbstractContextManager[Any]:
+    """What a list contradicts is not doubted, so that a bumped version hides a restored etcd."""
+    planted = ExitStack()
+    for module in ("model.lists", "transitions.pods", "transitions.sync", "transitions.results"):
+        planted.enter_context(patch(f"state.{module}.contradict", lambda _trial, _resource: None))
+    return planted
+
+
+def split_group() -> AbstractContextManager[Any]:
+    """Gangs do not see that they name each other."""
+    return patch("state.model.gangs.with_self", lambda _groups, _key: ())
+
+
 CANARIES: dict[str, Canary] = {
     "double release": Canary(double_release, ("over-capacity",)),
     "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion", "gang-without-group")),
@@ -266,4 +279,6 @@ CANARIES: dict[str, Canary] = {
     "rows that are not written": Canary(skipped_rows, ("tables-differ",)),
     "a disk that is trusted": Canary(trusted_disk, ("tables-differ",)),
     "a forgotten open command": Canary(forgetful_sink, ("never-ended",)),
+    "a restore that a bump hides": Canary(hidden_restore, ("untrue",)),
+    "half a gang group": Canary(split_group, ("gang-partly-bound",)),
 }
