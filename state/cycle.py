@@ -31,6 +31,7 @@ class Cycle:
         if not state.synced():
             for uid in sorted(uid for uid in state.active if state.pods[uid].diagnosis is None):
                 self.placement.explain(state.pods[uid], _SYNCING, parked=False)
+            self._keep_changed()
             return
         self._evict()
         assert state.policy is not None
@@ -47,6 +48,16 @@ class Cycle:
             queue.tell(self.units.attempt(unit))
         # Who was tried before room was let go may fit now.
         trial.wake = trial.work_left = self.placement.let_some_go
+
+    def _keep_changed(self) -> None:
+        """Members of gangs that change while nothing is placed are tried once it is."""
+        state = self.state
+        for changed in self.trial.gangs_changed:
+            for key in (changed, *state.partners.get(changed, ())):
+                for uid in sorted(state.members.get(key, ())):
+                    pod = state.pods[uid]
+                    if uid in state.waiting and pod.parked and not pod.backoff_us:
+                        self.trial.put("pods", uid, replace(pod, parked=False))
 
     def _units(self) -> list[Unit]:
         """What to try, in the order of the queue."""

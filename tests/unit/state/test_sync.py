@@ -395,3 +395,17 @@ def test_a_gang_whose_binds_were_undone_starts_anew() -> None:
     assert core.state.gangs["default/g"].satisfied
     core.see(*listed("r", 95, member("a", "g", rv=90), member("b", "g", rv=91)))
     assert not core.state.gangs["default/g"].satisfied
+
+
+def test_a_gang_that_changes_while_the_gate_is_shut_is_tried_once_it_opens() -> None:
+    """A member was bound by somebody else meanwhile: the others may come alone, whoever told them to wait."""
+    core = Core()
+    core.see(node("n"), topic="nodes")
+    core.see(podgroup("g", 3), member("a", "g"), member("b", "g"))
+    assert ["WaitingForMembers"] * 2 == [core.code(name) for name in ("a", "b")]
+    core.see(started("cold", 10, cold=True), topic="pods")
+    core.see(member("a", "g", rv=2, node="n", phase="Running"), topic="pods")
+    assert "" == core.pod("b").assumed
+    said = still("cold", "a", rv=2), still("cold", "b"), finished("cold", 10)
+    core.see(*said, topic="pods")
+    assert "n" == core.pod("b").assumed
