@@ -44,13 +44,14 @@ class Cycle:
         while (unit := queue.next()) is not None:
             if self.placement.placed >= state.policy.cycle.placementsMax:
                 trial.wake = trial.work_left = True
+                self._keep_changed()
                 return
             queue.tell(self.units.attempt(unit))
         # Who was tried before room was let go may fit now.
         trial.wake = trial.work_left = self.placement.let_some_go
 
     def _keep_changed(self) -> None:
-        """Members of gangs that change while nothing is placed are tried once it is."""
+        """Members of gangs that change while nothing, or not all, is tried are tried in the next cycle that can."""
         state = self.state
         for changed in self.trial.gangs_changed:
             for key in (changed, *state.partners.get(changed, ())):

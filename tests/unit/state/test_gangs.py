@@ -319,3 +319,15 @@ def test_a_deleted_member_is_never_heard_of_again() -> None:
     assert () == decision.commands
     assert 0 == decision.next_deadline_us
     assert not decision.work_left
+
+
+def test_a_gang_that_changes_in_a_cycle_that_is_cut_off_is_tried_later() -> None:
+    """One placement a cycle is spent on another pod while a member is bound by somebody else: the rest come alone."""
+    core = Core(cycle={"placementsMax": 1})
+    core.see(node("small", 50), podgroup("g", 2), *crew("g", 3))
+    assert {} == core.binds()
+    stolen = member("g-0", "g", rv=9, node="small")
+    core.see(node("large", 1_000), pod("first", spec={"priority": 100}), stolen)
+    for _ in range(4):
+        core.see()
+    assert {"first": "large", "g-1": "large", "g-2": "large"} == core.binds()
