@@ -18,7 +18,7 @@ from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
 from state.report import open_command_row
 from state.snapshot import Frozen, freeze
 from state.snapshot import encode as encode_state
-from streams.chain import Chain, read_decision_header
+from streams.chain import Chain, read_decision_header, read_header
 from streams.log import LogReader, LogWriter
 from streams.translate import State
 
@@ -101,9 +101,9 @@ class CheckpointStore:
         """The checkpoint of `manifest`, or None when it is not usable.
 
         Usable: all chunks are there and hash to `state_hash`, the decision of that sequence stands
-        in the log with the same digest, and the journal that follows is still there.
+        in the log with the same digest, and the journal is still there, up to its place and after.
         """
-        if manifest.journal_offset < self._reader.start_offset(JOURNAL):
+        if not self._has_journal(manifest):
             return None
         anchor = self._anchor(manifest)
         if anchor is None:
@@ -148,6 +148,23 @@ class CheckpointStore:
             if sequence not in kept and sequence < max(kept, default=0):
                 writer.append(CHECKPOINTS, encode_key(sequence, chunk), None)
         self.refresh()
+
+    def _has_journal(self, manifest: CheckpointManifest) -> bool:
+        """Whether the journal goes on at the checkpoint's place: it has lost neither what follows nor, by an
+        unclean election, what stood before.
+        """
+        last, start = manifest.journal_offset - 1, self._reader.start_offset(JOURNAL)
+        if last < start:
+            return last + 1 >= start
+        found = self._reader.read(JOURNAL, last, 1)
+        if not found or found[0].offset != last:
+            return False
+        data = found[0].value or b""
+        header = read_header(data)
+        if header is None:
+            return True
+        # What follows the checkpoint's record would have been taken before its place.
+        return header.prev != manifest.record_hash
 
     def _first_hash(self) -> str:
         if self._reader.start_offset(JOURNAL) > 0:

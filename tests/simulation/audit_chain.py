@@ -69,10 +69,6 @@ class ChainAudit:
         """What `topic` holds from `offset` on has changed; what is history already is met again."""
         self._offsets[topic] = min(self._offsets[topic], offset)
 
-    def look_away(self, topic: str) -> None:
-        """Until `reread` nobody can say what of `topic` will be history."""
-        self._offsets[topic] = self._reader.end_offset(topic) + 1_000_000
-
     def untaken(self) -> dict[str, int]:
         """Messages by intake topic that no accepted record has taken in."""
         ends = {topic: self._reader.end_offset(topic) for topic in INTAKE}

@@ -147,7 +147,7 @@ class LogFaults:
         if topic == DECISIONS:
             self._chain.reread(DECISIONS, left)
         elif cut.restores:
-            self._chain.look_away(JOURNAL)
+            self._chain.reread(JOURNAL, left)
             # Who lags dies with the broker's machine: it would go on from the shorter journal.
             dying = [
                 each

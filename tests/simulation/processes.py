@@ -148,12 +148,12 @@ class RoleProcess(LoopProcess):
         seconds = self.world.clock.seconds
         places = Places(self.next, seconds)
         while True:
-            # The product looks every ten seconds; what may happen in between is in docs/gaps.md.
-            places.check(self.log.reader)
             topics = list(self.next)
             self.dice.shuffle(topics)
             for topic in topics:
                 limit = self.dice.randint(1, 40)
+                # The product looks every ten seconds; what may happen in between is in docs/gaps.md.
+                places.check(self.log.reader)
                 found = self.log.reader.read(topic, self.next[topic], limit)
                 if found:
                     check_gapless(topic, self.next[topic], found)

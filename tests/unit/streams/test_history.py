@@ -21,7 +21,7 @@ from streams.checkpoints import (
 )
 from streams.export import ExportHistory, export_history, import_history
 from streams.history import Bound, HistoryDamaged, Start, log_id
-from streams.log_memory import drop_memory_log, trim_memory_log
+from streams.log_memory import cut_memory_log, drop_memory_log, trim_memory_log
 from streams.recovery import check_intake, recover, start_state
 from streams.verify import verify
 from tests.unit.streams.pipeline import DeciderRole, Log, SequencerRole, node, pod, settle
@@ -452,3 +452,19 @@ def test_a_state_that_another_build_wrote_is_passed_over(written: bytes, read: b
         found.started_at,
         found.decider.state.digest,
     )
+
+
+@pytest.mark.parametrize("written_over", [False, True])
+def test_a_checkpoint_beyond_the_journals_end_hides_no_loss(written_over: bool) -> None:
+    """Its State holds records that are gone: whoever began there would go on as if they were not."""
+    name = f"beyond-{written_over}"
+    log, decider, _ = lived(name)
+    newest, _ = CheckpointStore(log.reader).manifests
+    cut_memory_log(name, JOURNAL, newest.journal_offset - 2)
+    if written_over:
+        fork = {"observations": [], "positions": {}, "prev": decider.decider.chain.last_hash}
+        fork |= {"sequence": newest.sequence + 1, "timestamp_us": 9, "version": 1}
+        for _ in range(3):
+            log.writer.append(JOURNAL, None, json.dumps(fork).encode())
+    with pytest.raises(Fatal, match=f"sequence {newest.sequence} is ahead of the journal"):
+        recover(log.history())
