@@ -48,6 +48,7 @@ _SECONDS_MAX: Final = 1_000_000_000
 MatchPolicy = Literal["once-satisfied", "waiting-and-running", "only-waiting"]
 #: Microseconds; longer ones would not fit the core's integers.
 Duration = Annotated[PositiveInt, Field(le=DURATION_US_MAX)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class _Group(BaseModel):
@@ -66,6 +67,7 @@ class GangPolicy(_Group):
     permitWaitingTimeSeconds: Annotated[PositiveInt, Field(le=_SECONDS_MAX)] = 60  # noqa: N815
     podGroupBackoffSeconds: Annotated[int, Field(ge=0, le=_SECONDS_MAX)] = 0  # noqa: N815
     podGroupRejectPercentage: Annotated[int, Field(ge=0, le=100)] = 0  # noqa: N815
+    enablePreemption: bool = False  # noqa: N815
     writeStatus: bool = True  # noqa: N815
 
 
@@ -88,9 +90,29 @@ class DevicePolicy(_Group):
 
 
 class EvictionPolicy(_Group):
-    """Evictions. `budgetDeadline`: how long a PodDisruptionBudget may hold an eviction back, in microseconds."""
+    """Evictions. `budgetDeadline`: how long a PodDisruptionBudget may hold an eviction back, in microseconds.
+
+    The limits (0: none) are of victims of preemption in a minute. After `futileMax` victims of one owner on one node
+    for one claimant no more of them are evicted for it.
+    """
 
     budgetDeadline: Duration = 600_000_000  # noqa: N815
+    perNodePerMinute: Limit = 0  # noqa: N815
+    perNamespacePerMinute: Limit = 0  # noqa: N815
+    perMinute: Limit = 0  # noqa: N815
+    futileMax: Limit = 3  # noqa: N815
+
+
+class PreemptionPolicy(_Group):
+    """Preemption by priority. `pods`: of single pods; of gangs see `gangs.enablePreemption`.
+
+    `respectBudgets`: who is covered by an exhausted PodDisruptionBudget is no victim; else only the last choice.
+    `nominatedFor`: so long the room of victims is kept for who claimed it, in microseconds.
+    """
+
+    pods: bool = True
+    respectBudgets: bool = True  # noqa: N815
+    nominatedFor: Duration = 300_000_000  # noqa: N815
 
 
 class BackoffPolicy(_Group):
@@ -114,6 +136,7 @@ class Policy(_Group):
     quota: QuotaPolicy = QuotaPolicy()
     devices: DevicePolicy = DevicePolicy()
     evictions: EvictionPolicy = EvictionPolicy()
+    preemption: PreemptionPolicy = PreemptionPolicy()
     backoff: BackoffPolicy = BackoffPolicy()
     cycle: CyclePolicy = CyclePolicy()
 

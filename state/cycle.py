@@ -4,11 +4,9 @@ A unit is a single pod, or a gang with its group (`state.units`). Bounded by a c
 left over is asked for with `work_left`. Called by `state.machine` only.
 """
 
-from msgspec.structs import replace
-
 from state.candidates import pick_node
+from state.evictions import forget_old, send_evictions
 from state.model.diagnoses import Code, Diagnosis
-from state.model.rows import Eviction, OpenCommand
 from state.model.state import State
 from state.model.trial import Trial
 from state.placement import Placement
@@ -33,7 +31,8 @@ class Cycle:
                 self.placement.explain(state.pods[uid], _SYNCING, parked=False)
             self._keep_changed()
             return
-        self._evict()
+        forget_old(trial)
+        send_evictions(trial)
         assert state.policy is not None
         self.units.check_holds()
         trial.wake = trial.wake or self.placement.let_some_go
@@ -97,9 +96,14 @@ class Cycle:
                     (uid, None) for uid in members if uid in state.waiting or uid in state.holding
                 )
         if self.trial.wake:
+            found.update(state.nominated)
             for parked in sorted(state.parked):
-                if self._helps(*parked, state.parked[parked]):
-                    found.update(state.parked[parked])
+                uids = state.parked[parked]
+                if self._helps(*parked, uids):
+                    found.update(uids)
+                elif self.units.could_preempt(state.pods[next(iter(uids))]):
+                    # If the first of its class finds no victims, no other does.
+                    found[min(uids, key=lambda uid: self.units.single(state.pods[uid]).key)] = None
         return sorted(found)
 
     def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:
@@ -116,35 +120,6 @@ class Cycle:
         ):
             return True
         return dict(told) != self.placement.misfit(first).nodes
-
-    # -- evictions asked for ---------------------------------------------------------------------------------
-
-    def _evict(self) -> None:
-        """Sends the eviction command of each pod that has no other command open."""
-        trial, state = self.trial, self.state
-        evictions: dict[str, Eviction] = state.tables["evictions"]
-        for key in sorted(evictions):
-            eviction = evictions[key]
-            if eviction.command:
-                continue
-            pod = state.pods.get(eviction.uid)
-            if pod is None or pod.deleted_us:  # nothing is left to ask for
-                trial.put("evictions", key, None)
-                continue
-            if pod.command:
-                continue
-            assert state.policy is not None
-            opened = OpenCommand(
-                kind="EvictPod",
-                name=pod.name,
-                namespace=pod.namespace,
-                uid=pod.uid,
-                deadline_us=trial.now_us + state.policy.evictions.budgetDeadline,
-                reason=eviction.reason,
-            )
-            command = trial.open(opened)
-            trial.put("evictions", key, replace(eviction, command=command))
-            trial.put("pods", pod.uid, replace(pod, command=command))
 
 
 _SYNCING = Diagnosis(

@@ -41,7 +41,7 @@ def _check_columns(state: State) -> None:
             assert columns.total.item(columns.axes[resource], node.ord) == amount, (
                 f"total {resource} of {name}"
             )
-        free = UNCOUNTED_CARDS if state.devices_of(name) is None else len(state.free_cards(name))
+        free = UNCOUNTED_CARDS if state.devices_of(name) is None else state.cards_left(name)
         assert columns.cards_free.item(node.ord) == free, f"free cards of {name}"
 
 
@@ -52,6 +52,10 @@ def _check_indexes(state: State) -> None:
         assert not pod.assumed or pod.command or pod.held_until_us, (
             f"pod {uid} is assumed without a command"
         )
+        assert not (pod.nominated and (pod.node or pod.assumed)), (
+            f"pod {uid} is nominated and placed"
+        )
+        assert (uid in state.nominated) == bool(pod.nominated), f"nominated index of pod {uid}"
         assert not pod.held_until_us or pod.assumed, f"pod {uid} holds no node"
         assert (uid in state.holding) == (pod.held_until_us > 0), f"holding index of pod {uid}"
         waits = (

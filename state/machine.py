@@ -177,6 +177,7 @@ def _next_deadline(state: State, now_us: int) -> int:
     """The earliest moment at which something is due without any news; 0: none."""
     due = [state.pods[uid].backoff_us for uid in state.backing_off]
     due += [state.pods[uid].held_until_us for uid in state.holding]
+    due += [state.pods[uid].nominated_until_us for uid in state.nominated]
     due += [state.gangs[key].rest_until_us for key in state.resting]
     due += [entry.asked_us + LIST_PATIENCE_US for entry in state.lists.values() if entry.asked_us]
     return min((moment for moment in due if moment > now_us), default=0)

@@ -82,6 +82,8 @@ class Placement:
             backoff_us=0,
             diagnosis=None,
             held_until_us=held_until_us,
+            nominated="",
+            nominated_until_us=0,
             parked=False,
         )
         self.placed += 1
@@ -107,6 +109,30 @@ class Placement:
         command = self.trial.open(opened)
         sent = replace(pod, command=command, diagnosis=None, held_until_us=0)
         self.trial.put("pods", pod.uid, sent)
+
+    def renounce(self, pod: Pod) -> Pod:
+        """Gives up the room that the pod is nominated for; the pod as it is then."""
+        if not pod.nominated:
+            return pod
+        freed = let_go(pod)
+        self.trial.put("pods", pod.uid, freed)
+        self._misfits.clear()
+        return freed
+
+    def nominate(self, pod: Pod, node: str, diagnosis: Diagnosis | None = None) -> None:
+        """Keeps room on the node for the pod, which waits there for others to leave."""
+        assert self.state.policy is not None
+        until_us = self.trial.now_us + self.state.policy.preemption.nominatedFor
+        nominated = replace(
+            pod,
+            backoff_us=0,
+            diagnosis=diagnosis,
+            nominated=node,
+            nominated_until_us=until_us,
+            parked=True,
+        )
+        self.trial.put("pods", pod.uid, nominated)
+        self.moves += 1
 
     def let_go(self, pod: Pod, diagnosis: Diagnosis) -> None:
         """Takes back a node that the pod held; whoever was tried before may fit now."""

@@ -45,7 +45,7 @@ def pod_row(state: State, pod: Pod) -> Json:
         "phase": pod.phase,
         "node": pod.node or None,
         "assumed_node": pod.assumed or None,
-        "nominated_node": None,
+        "nominated_node": pod.nominated or None,
         "quota": quota_of(state, pod),
         "gang": state.gang_key(pod) or None,
         "devices": [
@@ -142,7 +142,7 @@ def quota_row(state: State, quota: Quota) -> Json:
             for name, amount in charged(state, pod).items():
                 if name in quota.max:
                     request[name] = request.get(name, 0) + amount
-                    if place_of(pod):
+                    if place_of(pod) and not pod.nominated:
                         used[name] = used.get(name, 0) + amount
     return {
         "name": quota.name,
@@ -175,6 +175,8 @@ def node_row(state: State, name: str) -> Json:
     used: dict[str, int] = {}
     for uid in sorted(state.pods_on.get(name, ())):
         pod = state.pods[uid]
+        if pod.nominated:
+            continue
         amounts = {
             key: amount for key, amount in charged(state, pod).items() if key not in CARD_RESOURCES
         }

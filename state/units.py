@@ -16,6 +16,7 @@ from state.model.order import OrderKey, order_key
 from state.model.rows import Gang, Pod, PodGroup
 from state.model.state import Shape, State
 from state.placement import Placement
+from state.preemption import Claim, Preemption
 from state.rules.explain import (
     backing_off,
     gang_misfit,
@@ -63,6 +64,8 @@ class Units:
         self.state: State = placement.state
         #: Class and rank of pods that would not fit even where less important gangs let go.
         self._in_vain: dict[tuple[bytes, int, int], None] = {}
+        #: What asked for victims and found none in this cycle.
+        self._no_victims: dict[object, None] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -185,10 +188,73 @@ class Units:
         if unit.gangs:
             self._attempt_group(unit)
         elif unit.uid in self.state.waiting:
-            pod = self.state.pods[unit.uid]
-            if not self.placement.place(pod) and not self._room_for_single(unit, pod):
-                self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
+            self._attempt_single(unit, self.state.pods[unit.uid])
         return self.placement.moves != before
+
+    def _attempt_single(self, unit: Unit, pod: Pod) -> None:
+        placement = self.placement
+        mark, kept = placement.mark(), pod.nominated
+        pod = placement.renounce(pod)
+        if placement.place(pod):
+            return
+        if kept and self._is_coming(kept):
+            placement.back_to(mark)
+            return
+        placement.let_some_go = placement.let_some_go or bool(kept)
+        if not self._room_for_single(unit, pod):
+            told = self._victims_for_single(pod)
+            pod = self.state.pods[pod.uid]
+            if not pod.nominated:
+                placement.explain(pod, told or pod_misfit(placement.misfit(pod)))
+
+    def _is_coming(self, node: str) -> bool:
+        """Whether somebody is still leaving the node, so that its room is worth waiting for."""
+        pods = (self.state.pods[uid] for uid in self.state.pods_on.get(node, ()))
+        return any(not pod.nominated and self.state.is_leaving(pod) for pod in pods)
+
+    def could_preempt(self, pod: Pod) -> bool:
+        """Whether looking for victims of a single pod can lead to something."""
+        assert self.state.policy is not None
+        return self.state.policy.preemption.pods and self.state.outranks_some(pod)
+
+    def _victims_for_single(self, pod: Pod) -> Diagnosis | None:
+        key = bytes(pod.spec), pod.owner
+        if not self.could_preempt(pod) or key in self._no_victims:
+            return None
+        claim = Claim(
+            name=f"{pod.namespace}/{pod.name}",
+            claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
+            priority=self.state.class_of(pod).priority,
+            gang=False,
+        )
+        return self._make_room(claim, [pod], key)
+
+    def _victims_for_group(self, unit: Unit, members: dict[str, list[Pod]]) -> Diagnosis | None:
+        """Evicts for the minimum of every gang of the group, if policy has gangs preempt."""
+        policy = self.state.policy
+        assert policy is not None
+        needed: list[Pod] = []
+        for key, pods in members.items():
+            needed += pods[: self._needed(key, self.state.gangs[key])]
+        if not policy.gangs.enablePreemption or not needed:
+            return None
+        lowest = min(needed, key=lambda pod: self.state.class_of(pod).priority)
+        memo = unit.gangs
+        if not self.state.outranks_some(lowest) or memo in self._no_victims:
+            return None
+        claim = Claim(
+            name=", ".join(unit.gangs),
+            claimant=", ".join(unit.gangs),
+            priority=self.state.class_of(lowest).priority,
+            gang=True,
+        )
+        return self._make_room(claim, needed, memo)
+
+    def _make_room(self, claim: Claim, members: list[Pod], memo: object) -> Diagnosis | None:
+        told = Preemption(self.placement).make_room(claim, members)
+        if told is None or not self.state.pods[members[0].uid].nominated:
+            self._no_victims[memo] = None
+        return told
 
     def _room_for_single(self, unit: Unit, pod: Pod) -> bool:
         """Places the pod in room that less important gangs hold."""
@@ -209,20 +275,31 @@ class Units:
 
     def _attempt_group(self, unit: Unit) -> None:
         placement = self.placement
+        mark = placement.mark()
+        kept = self._renounce(unit.gangs)
         members = {key: self.ready(key) for key in unit.gangs if not self.comes_alone(key)}
         refusals = {
             key: reason for key in members if (reason := self._shortage(key, len(members[key])))
         }
         if refusals:
+            placement.let_some_go = placement.let_some_go or bool(kept)
             self._refuse(members, refusals)
             return
-        mark = placement.mark()
+        inner = placement.mark()
         attempt = self._place_minimums(members)
         if attempt.short:
-            placement.back_to(mark)
+            placement.back_to(inner)
+            if any(self._is_coming(node) for node in kept):
+                placement.back_to(mark)
+                return
+            placement.let_some_go = placement.let_some_go or bool(kept)
             attempt = self._room_for_group(unit, members, attempt)
         if attempt.short:
-            self._stay(members, attempt)
+            told = self._victims_for_group(unit, members)
+            if told is not None:
+                self._refuse(members, dict.fromkeys(members, told))
+            else:
+                self._stay(members, attempt)
             return
         for key in members:
             for pod in self.held(key):
@@ -231,6 +308,16 @@ class Units:
         for pod in attempt.surplus:
             if not placement.place(pod):
                 placement.explain(pod, pod_misfit(placement.misfit(pod)))
+
+    def _renounce(self, keys: Keys) -> list[str]:
+        """Gives up all that members of the group are nominated for; the nodes."""
+        nodes: dict[str, None] = {}
+        for key in keys if self.state.nominated else ():
+            for uid in sorted(self.state.members.get(key, ())):
+                if uid in self.state.nominated:
+                    nodes[self.state.pods[uid].nominated] = None
+                    self.placement.renounce(self.state.pods[uid])
+        return list(nodes)
 
     def _shortage(self, key: str, ready: int) -> Diagnosis | None:
         """Why the gang can't be tried at all, or None."""
@@ -422,6 +509,10 @@ class Units:
                     key = state.gang_key(pod)
                     self.placement.let_go(pod, node_closed(key, pod.assumed))
                     self.trial.gangs_changed[key] = None
+        for uid in sorted(state.nominated):
+            pod = state.pods[uid]
+            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
+                self.placement.let_go(pod, timed_out(f"{pod.namespace}/{pod.name}"))
         for key in sorted(state.resting):
             gang = state.gangs[key]
             if gang.rest_until_us <= now_us:

@@ -19,6 +19,9 @@ class Code(StrEnum):
     HOLDING = "HoldingRoom"
     TIMED_OUT = "TimedOut"
     GAVE_WAY = "GaveWay"
+    PREEMPTING = "Preempting"
+    EVICTION_FUTILE = "EvictionFutile"
+    EVICTIONS_LIMITED = "EvictionsLimited"
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     TAINTED = "Tainted"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
@@ -37,6 +40,9 @@ MEANINGS: Final[dict[Code, str]] = {
     Code.HOLDING: "The pod has a node and waits there for the rest of its NonStrict gang, until its wait time is over.",
     Code.TIMED_OUT: "The gang's wait time ran out before the rest of it had a node; what it held is free.",
     Code.GAVE_WAY: "The pod held room for its gang, and a unit ahead of it needed that room.",
+    Code.PREEMPTING: "Less important pods were asked to leave a node; its room is kept for the pod until they have.",
+    Code.EVICTION_FUTILE: "Evicting more would not help: an owner put its pods back as often as policy allows.",
+    Code.EVICTIONS_LIMITED: "Less important pods would make room, but policy allows no more evictions now.",
     Code.NODE_SELECTOR_MISMATCH: "No node matches the pod's node selector and required node affinity.",
     Code.TAINTED: "Every matching node is cordoned or has a taint that the pod does not tolerate.",
     Code.INSUFFICIENT_RESOURCES: "No matching node has room for the request.",

@@ -62,7 +62,7 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     state = trial.state
     if new.node or new.phase in FINISHED or new.deleted_us:
         new = replace(new, attempts=0, backoff_us=0, diagnosis=None, parked=False)
-        if new.held_until_us:
+        if new.held_until_us or new.nominated:
             new = let_go(new)
     if new == old:
         return
@@ -81,9 +81,14 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
 
 
 def let_go(pod: Pod) -> Pod:
-    """`pod` without the node that it holds for its gang."""
+    """`pod` without the node that it holds for its gang, or is nominated for."""
     return replace(
-        pod, allocations=pod.allocations if pod.node else (), assumed="", held_until_us=0
+        pod,
+        allocations=pod.allocations if pod.node else (),
+        assumed="",
+        held_until_us=0,
+        nominated="",
+        nominated_until_us=0,
     )
 
 

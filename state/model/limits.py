@@ -21,6 +21,12 @@ TOUCH_LOG_MAX: Final = 65_536
 #: Pod classes and label sets cached at once; the oldest is forgotten first (only a cache).
 CLASSES_MAX: Final = 4_096
 LABEL_SETS_MAX: Final = 200_000
+MINUTE_US: Final = 60_000_000
+#: So long an eviction that made room counts when rounds are looked at that lead nowhere.
+FUTILE_WINDOW_US: Final = 3_600_000_000
+#: Nodes looked at for victims: so many per cent of those that may be, but at least so many (as kube-scheduler does).
+VICTIM_NODES_PERCENT: Final = 10
+VICTIM_NODES_MIN: Final = 100
 #: Refused binds in a row after which the back-off no longer doubles.
 BACKOFF_DOUBLINGS_MAX: Final = 16
 

@@ -10,6 +10,18 @@ class EvictionBounds(Struct, frozen=True):
     """Evictions."""
 
     budgetDeadline: int  # noqa: N815  (the reference's argument names)
+    perNodePerMinute: int = 0  # noqa: N815
+    perNamespacePerMinute: int = 0  # noqa: N815
+    perMinute: int = 0  # noqa: N815
+    futileMax: int = 3  # noqa: N815
+
+
+class PreemptionBounds(Struct, frozen=True):
+    """Preemption. A journal from before it goes on without."""
+
+    pods: bool = False
+    respectBudgets: bool = True  # noqa: N815
+    nominatedFor: int = 300_000_000  # noqa: N815
 
 
 class BackoffBounds(Struct, frozen=True):
@@ -30,6 +42,7 @@ class GangBounds(Struct, frozen=True):
 
     defaultMatchPolicy: str = "once-satisfied"  # noqa: N815
     defaultTimeout: int = 600_000_000  # noqa: N815
+    enablePreemption: bool = False  # noqa: N815
     permitWaitingTimeSeconds: int = 60  # noqa: N815
     podGroupBackoffSeconds: int = 0  # noqa: N815
     podGroupRejectPercentage: int = 0  # noqa: N815
@@ -44,6 +57,7 @@ class PolicyInForce(Struct, frozen=True):
     backoff: BackoffBounds
     cycle: CycleBounds
     gangs: GangBounds = GangBounds()
+    preemption: PreemptionBounds = PreemptionBounds()
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from state.model.seen import EMPTY, Device, DeviceHeld, GroupStatus, LabelNeed, 
 class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A pod, until its uid is gone. `node` is the API server's word, `assumed` the open bind's.
 
-    `started_us` is 0 until the kubelet has taken the pod in. `held_until_us`: `assumed` has no bind yet, it is held so
-    long for the rest of its gang.
+    `held_until_us`: `assumed` has no bind yet, it is held so long for the rest of its gang. `nominated`: victims leave
+    that node, and the pod keeps their room so long. `started_us` is 0 until the kubelet has taken the pod in.
     `told_at`: since that sequence the row holds what only a result told, and no observation has shown yet; 0: nothing.
     """
 
@@ -38,6 +38,8 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     name: str
     namespace: str
     node: str = ""
+    nominated: str = ""
+    nominated_until_us: int = 0
     owner: str = ""
     parked: bool = False
     phase: str
@@ -219,6 +221,16 @@ class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     uid: str
 
 
+class Preempted(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, `ns/KIND/NAME`."""
+
+    at_us: int
+    claimant: str
+    namespace: str
+    node: str
+    owner: str = ""
+
+
 class OpenCommand(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A command without an end: what the sink must still do or find out."""
 
@@ -278,6 +290,7 @@ Row = (
     | Named
     | Eviction
     | OpenCommand
+    | Preempted
     | Position
     | PolicyRow
     | Applied
@@ -301,6 +314,7 @@ TABLES: dict[str, type[Any]] = {
     "pods": Pod,
     "policy": PolicyRow,
     "positions": Position,
+    "preempted": Preempted,
     "priorityclasses": PriorityClass,
     "quotas": Quota,
     "syncs": Sync,

@@ -4,7 +4,7 @@
 `machine.apply` call it. Derived things never reach a snapshot: two States with equal rows are equal.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from msgspec import Raw, Struct
@@ -27,6 +27,7 @@ from state.model.rows import (
     Budget,
     CycleRow,
     Devices,
+    Eviction,
     Gang,
     Namespace,
     Node,
@@ -56,6 +57,7 @@ class Shape(Struct, frozen=True):
 
 
 FINISHED = ("Succeeded", "Failed")
+EMPTY_MAP: Mapping[str, object] = {}
 
 
 class State:
@@ -88,6 +90,11 @@ class State:
         self.backing_off: dict[str, None] = {}
         self.holding: dict[str, None] = {}  # assumed for the rest of their gang, no bind yet
         self.resting: dict[str, None] = {}  # gangs whose wait time ran out
+        self.nominated: dict[str, None] = {}  # pods that wait for victims to leave their node
+        self.placed_by_priority: dict[int, int] = {}  # priority -> pods bound or assumed
+        self.evicted: dict[
+            str, dict[str, None]
+        ] = {}  # pod uid -> evictions asked for and not ended
         self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
         self._parked_key: dict[str, ParkedKey | str] = {}
         self.parked_gangs: dict[str, dict[str, None]] = {}  # gang -> parked members told with it
@@ -239,6 +246,8 @@ class State:
             _index(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
         elif table == "gangs":
             self._gang_changed(key, cast("Gang | None", old), cast("Gang | None", row))
+        elif table == "evictions":
+            _index(self.evicted, cast(Eviction, row or old).uid, key, row is not None)
         elif table == "commands":
             _index(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
         elif table == "policy":
@@ -253,6 +262,8 @@ class State:
             self._index_waiting(uid, pod)
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        _mark(self.holding, uid, new is not None and new.held_until_us > 0)
+        _mark(self.nominated, uid, new is not None and bool(new.nominated))
         old_place, new_place = place_of(old), place_of(new)
         if old is None or new is None or old_place != new_place or not same_charge(old, new):
             if old is not None and old_place:
@@ -307,7 +318,6 @@ class State:
             self.unshaped[key] = None
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
-        _mark(self.holding, uid, pod is not None and pod.held_until_us > 0)
         parked_key = self._parked_key.pop(uid, None)
         if isinstance(parked_key, str):
             _index(self.parked_gangs, parked_key, uid, False)
@@ -348,15 +358,20 @@ class State:
             users = self.card_users.setdefault(node_name, {})
             for held in pod.allocations:
                 _index(users, (held.type, held.minor), pod.uid, sign > 0)
+        podclass = self.class_of(pod)
+        if not pod.nominated:
+            count = self.placed_by_priority.get(podclass.priority, 0) + sign
+            self.placed_by_priority[podclass.priority] = count
         node = self.nodes.get(node_name)
         if node is None:
             return
         columns = self.columns
-        for name, amount in self.class_of(pod).requests:
+        for name, amount in podclass.requests:
             axis = columns.axis(name)
             columns.used[axis, node.ord] += sign * amount
-        if pod.allocations and self.devices_of(node_name) is not None:
-            columns.cards_free[node.ord] = len(self.free_cards(node_name))
+        claims = pod.nominated and podclass.cards
+        if (pod.allocations or claims) and self.devices_of(node_name) is not None:
+            columns.cards_free[node.ord] = self.cards_left(node_name)
         columns.touch(node.ord)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -390,13 +405,29 @@ class State:
                 columns.used[axis, node.ord] += amount
         columns.open[node.ord] = not (node.taints or node.unschedulable)
         counted = self.devices_of(node_name) is not None
-        columns.cards_free[node.ord] = (
-            len(self.free_cards(node_name)) if counted else UNCOUNTED_CARDS
-        )
+        columns.cards_free[node.ord] = self.cards_left(node_name) if counted else UNCOUNTED_CARDS
         columns.respecify(node.ord)
 
-    def free_cards(self, node_name: str) -> list[Device]:
-        """The node's whole, healthy, unused GPUs, by minor."""
+    def cards_left(self, node_name: str) -> int:
+        """How many of the node's free GPUs nobody is nominated for; can be negative until victims have left."""
+        claimed = 0
+        if self.nominated:
+            for uid in self.pods_on.get(node_name, ()):
+                if self.pods[uid].nominated:
+                    claimed += self.class_of(self.pods[uid]).cards
+        return len(self.free_cards(node_name)) - claimed
+
+    def outranks_some(self, pod: Pod) -> bool:
+        """Whether pods of lower priority have a node."""
+        priority = self.class_of(pod).priority
+        return any(n and other < priority for other, n in self.placed_by_priority.items())
+
+    def is_leaving(self, pod: Pod) -> bool:
+        """Its deletion has begun, or an eviction of it is under way."""
+        return bool(pod.deleted_us) or pod.uid in self.evicted
+
+    def free_cards(self, node_name: str, leaving: Mapping[str, object] = EMPTY_MAP) -> list[Device]:
+        """The node's whole, healthy GPUs that nobody uses, or only pods that are `leaving`, by minor."""
         report = self.devices_of(node_name)
         if report is None:
             return []
@@ -406,7 +437,7 @@ class State:
             for card in report.devices
             if card.type == "gpu"
             and card.healthy
-            and not users.get(("gpu", card.minor))
+            and all(uid in leaving for uid in users.get(("gpu", card.minor), ()))
             and card.resources.get(GPU_CORE, 100) >= 100
         ]
         return sorted(free, key=lambda card: card.minor)
@@ -417,10 +448,10 @@ _NOTHING_LEFT = CycleRow()
 
 
 def place_of(pod: Pod | None) -> str:
-    """The node whose room the pod holds, or empty: bound (the API server's word) or assumed, and not finished."""
+    """The node whose room an unfinished pod holds, or empty: bound (the API server's word), assumed or nominated."""
     if pod is None or pod.phase in FINISHED:
         return ""
-    return pod.node or pod.assumed
+    return pod.node or pod.assumed or pod.nominated
 
 
 def same_charge(old: Pod, new: Pod) -> bool:

@@ -140,6 +140,42 @@ def gave_way(gang: str, unit: str) -> Diagnosis:
     )
 
 
+def preempting(gang: str, nodes: list[str], victims: list[str]) -> Diagnosis:
+    """Diagnosis of pods whose room comes free when victims have left; `gang` empty for a single pod."""
+    details: dict[str, object] = {"nodes_kept": nodes, "victims": victims}
+    if gang:
+        details = {"gang": gang, **details}
+    if victims:
+        return Diagnosis(
+            code=Code.PREEMPTING,
+            details=details,
+            message=f"room on {', '.join(nodes)} is kept until {', '.join(victims)} left",
+        )
+    return Diagnosis(
+        code=Code.PREEMPTING,
+        details=details,
+        message=f"room on {', '.join(nodes)} is kept until the pods that leave there are gone",
+    )
+
+
+def eviction_futile(unit: str, rounds: str) -> Diagnosis:
+    """Diagnosis of a unit for which more evictions lead nowhere; `rounds`: whose pods came back, where, how often."""
+    return Diagnosis(
+        code=Code.EVICTION_FUTILE,
+        details={"rounds": rounds, "unit": unit},
+        message=f"evictions for {unit} are futile: pods were evicted and put back, of {rounds}",
+    )
+
+
+def evictions_limited(unit: str, until_us: int) -> Diagnosis:
+    """Diagnosis of a unit that would evict more than policy allows in a minute."""
+    return Diagnosis(
+        code=Code.EVICTIONS_LIMITED,
+        details={"unit": unit, "until_us": until_us},
+        message=f"less important pods would make room for {unit}, but policy allows no more evictions now",
+    )
+
+
 def node_closed(gang: str, node: str) -> Diagnosis:
     """Diagnosis of a member whose node left, or is closed to it now."""
     return Diagnosis(

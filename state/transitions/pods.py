@@ -40,6 +40,8 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         held_until_us=facts.held_until_us if facts else 0,
         labels=state.intern(seen.labels),
         node=facts.node if facts else (seen.node or ""),
+        nominated=facts.nominated if facts else "",
+        nominated_until_us=facts.nominated_until_us if facts else 0,
         owner=seen.owner or "",
         started_us=facts.started_us if facts else (seen.started_us or 0),
         told_at=facts.told_at if facts and _lacks(seen, facts) else 0,

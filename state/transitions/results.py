@@ -42,6 +42,10 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         if found != pod:
             store_pod(trial, pod, replace(found, told_at=trial.sequence))
         pod = state.pods[pod.uid]
+    if command.kind == "EvictPod":
+        trial.wake = True  # who waits for its room must hear of it, above all if it stays
+        if seen.outcome == "Applied" and not pod.deleted_us:
+            store_pod(trial, pod, replace(pod, deleted_us=trial.now_us))  # its deletion has begun
     if command.kind == "BindPod":
         _end_bind(trial, seen, command, pod)
 

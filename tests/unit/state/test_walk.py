@@ -109,7 +109,12 @@ class AuditedWalk(Walk):
         columns = state.columns
         for name in sorted(state.nodes):
             node_ord = state.nodes[name].ord
-            over = bool((columns.used[:, node_ord] > columns.total[:, node_ord]).any())
+            used = columns.used[:, node_ord].copy()
+            for uid in state.nominated:  # their room is kept while others still use it
+                if state.pods[uid].nominated == name:
+                    for resource, amount in state.class_of(state.pods[uid]).requests:
+                        used[columns.axes[resource]] -= amount
+            over = bool((used > columns.total[:, node_ord]).any())
             assert not over or name in self.excused, f"node {name} is over capacity"
             if not over:
                 self.excused.pop(name, None)

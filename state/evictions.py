@@ -1,0 +1,80 @@
+"""Sends evictions, whoever asked for them, and remembers those that made room: for limits, and to see futile rounds.
+
+Called by `state.cycle` for what administrators asked for, by `state.preemption` for victims.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
+from state.model.rows import Eviction, OpenCommand, Pod, Preempted
+from state.model.trial import Trial
+
+
+def send_evictions(trial: Trial) -> None:
+    """Sends the eviction command of each pod that has no other command open."""
+    evictions: dict[str, Eviction] = trial.state.tables["evictions"]
+    for key in sorted(evictions):
+        if not evictions[key].command:
+            _send(trial, key, evictions[key])
+
+
+def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
+    """Asks for the eviction of a victim that makes room for the unit `name`, whose first owner or pod is `claimant`."""
+    key = f"preempt-{trial.sequence:020d}-{victim.uid}"
+    reason = f"PreemptionByScheduler: makes room for {name}"
+    asked = Eviction(id=key, reason=reason, uid=victim.uid)
+    trial.put("evictions", key, asked)
+    note = Preempted(
+        at_us=trial.now_us,
+        claimant=claimant,
+        namespace=victim.namespace,
+        node=victim.node or victim.assumed,
+        owner=victim.owner and f"{victim.namespace}/{victim.owner}",
+    )
+    trial.put("preempted", key, note)
+    _send(trial, key, asked)
+
+
+def forget_old(trial: Trial) -> None:
+    """Forgets evictions that no limit and no count of futile rounds asks for any more."""
+    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    old = []
+    for key in sorted(preempted):
+        if preempted[key].at_us + FUTILE_WINDOW_US > trial.now_us:
+            break
+        old.append(key)
+    for key in old:
+        trial.put("preempted", key, None)
+
+
+def last_minute(trial: Trial) -> Iterator[Preempted]:
+    """The victims of the last minute, the newest first."""
+    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    for key in sorted(preempted, reverse=True):
+        if preempted[key].at_us + MINUTE_US <= trial.now_us:
+            return
+        yield preempted[key]
+
+
+def _send(trial: Trial, key: str, eviction: Eviction) -> None:
+    state = trial.state
+    pod = state.pods.get(eviction.uid)
+    if pod is None or pod.deleted_us:  # nothing is left to ask for
+        trial.put("evictions", key, None)
+        return
+    if pod.command:
+        return
+    assert state.policy is not None
+    opened = OpenCommand(
+        kind="EvictPod",
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        deadline_us=trial.now_us + state.policy.evictions.budgetDeadline,
+        reason=eviction.reason,
+    )
+    command = trial.open(opened)
+    trial.put("evictions", key, replace(eviction, command=command))
+    trial.put("pods", pod.uid, replace(pod, command=command))
