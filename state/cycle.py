@@ -6,12 +6,14 @@ left over is asked for with `work_left`. Called by `state.machine` only.
 
 from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions
+from state.holds import Holds
+from state.line import Line, Unit
 from state.model.diagnoses import Code, Diagnosis
 from state.model.state import State
 from state.model.trial import Trial
 from state.placement import Placement
 from state.queue import Queue
-from state.units import Unit, Units
+from state.units import Units
 
 
 class Cycle:
@@ -21,7 +23,9 @@ class Cycle:
         self.trial = trial
         self.state: State = trial.state
         self.placement = Placement(trial)
-        self.units = Units(self.placement)
+        self.line = Line(self.placement)
+        self.holds = Holds(self.line, self.placement)
+        self.units = Units(self.line, self.holds, self.placement)
 
     def run(self) -> None:
         """Sends evictions, then places what can be placed; before every list has been folded nothing is done."""
@@ -34,12 +38,12 @@ class Cycle:
         forget_old(trial)
         send_evictions(trial)
         assert state.policy is not None
-        self.units.check_holds()
+        self.holds.check()
         trial.wake = trial.wake or self.placement.let_some_go
         self.placement.let_some_go = False
-        queue = Queue(self.units, self._units())
+        queue = Queue(self.line, self._units())
         if trial.wake:
-            queue.add(self.units.alike(queue.groups))
+            queue.add(self.line.alike(queue.groups))
         while (unit := queue.next()) is not None:
             if self.placement.placed >= state.policy.cycle.placementsMax:
                 trial.wake = trial.work_left = True
@@ -61,7 +65,7 @@ class Cycle:
 
     def _units(self) -> list[Unit]:
         """What to try, in the order of the queue."""
-        state, units = self.state, self.units
+        state, line = self.state, self.line
         singles: list[Unit] = []
         groups: dict[tuple[str, ...], None] = {}
         alone: dict[str, bool] = {}
@@ -72,12 +76,12 @@ class Cycle:
             gang_key = state.gang_key(pod)
             gang = state.gangs.get(gang_key) if gang_key else None
             if gang is not None and gang_key not in alone:
-                alone[gang_key] = units.comes_alone(gang_key)
+                alone[gang_key] = line.comes_alone(gang_key)
             if gang is None or alone[gang_key]:
-                singles.append(units.single(pod))
+                singles.append(line.single(pod))
             else:
                 groups[gang.groups or (gang_key,)] = None
-        found = [*singles, *(units.group(keys) for keys in groups)]
+        found = [*singles, *(line.group(keys) for keys in groups)]
         return sorted(found, key=lambda unit: unit.key)
 
     def _candidates(self) -> list[str]:
@@ -103,7 +107,7 @@ class Cycle:
                     found.update(uids)
                 elif self.units.could_preempt(state.pods[next(iter(uids))]):
                     # If the first of its class finds no victims, no other does.
-                    found[min(uids, key=lambda uid: self.units.single(state.pods[uid]).key)] = None
+                    found[min(uids, key=lambda uid: self.line.single(state.pods[uid]).key)] = None
         return sorted(found)
 
     def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:

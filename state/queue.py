@@ -6,15 +6,15 @@ cycle. So ten thousand gangs that wait alike cost one attempt. Called by `state.
 
 import heapq
 
+from state.line import Keys, Line, Unit
 from state.model.order import OrderKey
-from state.units import Keys, Unit, Units
 
 
 class Queue:
     """`next` and `tell` in turn: what to try, and whether anything came of it."""
 
-    def __init__(self, units: Units, fresh: list[Unit]) -> None:
-        self._units = units
+    def __init__(self, line: Line, fresh: list[Unit]) -> None:
+        self._line = line
         self._fresh = fresh[::-1]
         #: (its first group's place in line, number of the stream); streams hold the rest, the last one first.
         self._heads: list[tuple[OrderKey, int]] = []
@@ -36,7 +36,7 @@ class Queue:
         if self._heads and (not self._fresh or self._heads[0][0] < self._fresh[-1].key):
             _, number = heapq.heappop(self._heads)
             self._of_stream = number
-            return self._units.group(self._take(number))
+            return self._line.group(self._take(number))
         return self._fresh.pop() if self._fresh else None
 
     def tell(self, moved: bool) -> None:

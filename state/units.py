@@ -4,43 +4,26 @@ A gang group gets the minimum of every gang, or nothing; then surplus members on
 holds nothing. A NonStrict one holds what it gathered until its wait time, and lets go for a unit ahead of it.
 """
 
-from collections.abc import Iterable, Mapping
-
 from msgspec import Struct
 from msgspec.structs import replace
 
+from state.holds import Holds
+from state.line import UPSTREAM, Keys, Line, Unit
 from state.model.diagnoses import Diagnosis
 from state.model.gangs import podgroup_of
-from state.model.limits import BACKOFF_DOUBLINGS_MAX
-from state.model.order import OrderKey, order_key
-from state.model.rows import Gang, Pod, PodGroup
-from state.model.state import Shape, State
+from state.model.rows import Pod, PodGroup
+from state.model.state import State
 from state.placement import Placement
 from state.preemption import Claim, Preemption
 from state.rules.explain import (
     backing_off,
     gang_misfit,
-    gave_way,
     group_missing,
     members_missing,
-    node_closed,
     partner_waits,
     pod_misfit,
     room_missing,
-    timed_out,
 )
-from state.rules.gangs import NON_STRICT, ONCE_SATISFIED, keeps_waiting, still_needed
-
-UPSTREAM = "scheduling.x-k8s.io"
-Keys = tuple[str, ...]
-
-
-class Unit(Struct, frozen=True):
-    """What is tried as a whole: `gangs` empty for the single pod `uid`."""
-
-    key: OrderKey
-    uid: str
-    gangs: Keys
 
 
 class Attempt(Struct):
@@ -58,7 +41,9 @@ class Attempt(Struct):
 class Units:
     """Tries units on one placement."""
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, line: Line, holds: Holds, placement: Placement) -> None:
+        self.line = line
+        self.holds = holds
         self.placement = placement
         self.trial = placement.trial
         self.state: State = placement.state
@@ -66,121 +51,6 @@ class Units:
         self._in_vain: dict[tuple[bytes, int, int], None] = {}
         #: What asked for victims and found none in this cycle.
         self._no_victims: dict[object, None] = {}
-
-    # -- reading ---------------------------------------------------------------------------------------------
-
-    def single(self, pod: Pod) -> Unit:
-        """The pod as a unit of its own."""
-        return Unit(key=self._pod_key(pod), uid=pod.uid, gangs=())
-
-    def group(self, keys: Keys) -> Unit:
-        """A gang group: it goes by its most important ready member and its oldest gang."""
-        state = self.state
-        pods = [pod for key in keys for pod in (*self.ready(key), *self.held(key))]
-        rank = max((self._rank(pod) for pod in pods), default=(0, 0))
-        created_us = min(state.gangs[key].created_us for key in keys if key in state.gangs)
-        return Unit(key=order_key(rank, created_us, ",".join(keys), ""), uid="", gangs=keys)
-
-    def alike(self, tried: Mapping[Keys, None]) -> list[list[tuple[OrderKey, Keys]]]:
-        """Waiting groups with their places in the queue, those together that ask for the same; without those `tried`.
-
-        Of two that ask for the same one fits where the other does.
-        """
-        state = self.state
-        grouped: dict[Keys, None] = {}
-        for key in list(state.unshaped):
-            gang = state.gangs.get(key)
-            if gang is None or gang.groups:
-                grouped[gang.groups if gang is not None else (key,)] = None
-            else:
-                shape = self._shape(key)
-                place = order_key(shape.rank, shape.created_us, key, "")
-                state.keep_shape(key, shape, place)
-        lines: list[list[tuple[OrderKey, Keys]]] = [
-            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
-            for line in state.alike.values()
-        ]
-        lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
-        return [line for line in lines if line]
-
-    def _shape(self, key: str) -> Shape:
-        state = self.state
-        gang, ready = state.gangs[key], self.ready(key)
-        runs: list[tuple[bytes, int]] = []
-        for pod in ready:
-            spec = bytes(pod.spec)
-            if runs and runs[-1][0] == spec:
-                runs[-1] = (spec, runs[-1][1] + 1)
-            else:
-                runs.append((spec, 1))
-        group = podgroup_of(state, key)
-        wanted = group.min_resources if group is not None and group.group == UPSTREAM else None
-        return Shape(
-            asks=(self._needed(key, gang), gang.mode, tuple(sorted((wanted or {}).items())), *runs),
-            rank=max((self._rank(pod) for pod in ready), default=(0, 0)),
-            created_us=gang.created_us,
-        )
-
-    def comes_alone(self, key: str) -> bool:
-        """Whether members of the gang have nobody to wait for: it is valid without them, and so are its partners."""
-        gang = self.state.gangs.get(key)
-        if gang is None or not gang.source or self._needed(key, gang) or self.held(key):
-            return False
-        started = gang.satisfied and self._match(gang) == ONCE_SATISFIED
-        return not any(
-            self._holds_back(partner, started=started) for partner in gang.groups if partner != key
-        )
-
-    def ready(self, key: str) -> list[Pod]:
-        """The gang's members that wait and may be tried, in order."""
-        state = self.state
-        pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.waiting]
-        ready = [pod for pod in pods if not pod.gates and self.placement.is_ready(pod)]
-        return sorted(ready, key=self._pod_key)
-
-    def held(self, key: str) -> list[Pod]:
-        """The gang's members that hold a node, in order."""
-        state = self.state
-        if not state.holding:
-            return []
-        pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.holding]
-        return sorted(pods, key=self._pod_key)
-
-    def _pod_key(self, pod: Pod) -> OrderKey:
-        name = f"{pod.namespace}/{pod.name}"
-        return order_key(self._rank(pod), pod.created_us, name, pod.uid)
-
-    def _rank(self, pod: Pod) -> tuple[int, int]:
-        return self.state.class_of(pod).priority, self.state.membership(pod).sub_priority
-
-    def _match(self, gang: Gang) -> str:
-        assert self.state.policy is not None
-        return gang.match or self.state.policy.gangs.defaultMatchPolicy
-
-    def _assigned(self, key: str) -> tuple[int, int]:
-        """Members with a node: not known to the API server yet, and known."""
-        pods = [self.state.pods[uid] for uid in self.state.members.get(key, ())]
-        return sum(1 for pod in pods if pod.assumed), sum(1 for pod in pods if pod.node)
-
-    def _needed(self, key: str, gang: Gang) -> int:
-        """Members still to be placed before the gang is valid."""
-        if gang.satisfied and self._match(gang) == ONCE_SATISFIED:
-            return 0
-        waiting, bound = self._assigned(key)
-        return still_needed(
-            self._match(gang), gang.min_member, waiting, bound, satisfied=gang.satisfied
-        )
-
-    def _holds_back(self, partner: str, *, started: bool) -> bool:
-        """Whether a gang waits for this partner. Where it has `started`, its once-satisfied partners have, too."""
-        gang = self.state.gangs.get(partner)
-        if gang is None or not gang.source:
-            return not started
-        if started and self._match(gang) == ONCE_SATISFIED:
-            return False
-        return self._needed(partner, gang) > 0 or bool(self.held(partner))
-
-    # -- single pods -----------------------------------------------------------------------------------------
 
     def attempt(self, unit: Unit) -> bool:
         """Places the unit, or writes why not. False: room is as it was."""
@@ -235,7 +105,7 @@ class Units:
         assert policy is not None
         needed: list[Pod] = []
         for key, pods in members.items():
-            needed += pods[: self._needed(key, self.state.gangs[key])]
+            needed += pods[: self.line.needed(key, self.state.gangs[key])]
         if not policy.gangs.enablePreemption or not needed:
             return None
         lowest = min(needed, key=lambda pod: self.state.class_of(pod).priority)
@@ -262,8 +132,8 @@ class Units:
         if not self.state.holding or tried in self._in_vain:
             return False
         mark = self.placement.mark()
-        for keys in self._holders_behind(unit, equals=False):
-            self._give_way(keys, f"{pod.namespace}/{pod.name}")
+        for keys in self.holds.behind(unit, equals=False):
+            self.holds.give_way(keys, f"{pod.namespace}/{pod.name}")
             if self.placement.place(pod):
                 self._in_vain.clear()
                 return True
@@ -271,13 +141,13 @@ class Units:
         self._in_vain[tried] = None
         return False
 
-    # -- gang groups -----------------------------------------------------------------------------------------
-
     def _attempt_group(self, unit: Unit) -> None:
         placement = self.placement
         mark = placement.mark()
         kept = self._renounce(unit.gangs)
-        members = {key: self.ready(key) for key in unit.gangs if not self.comes_alone(key)}
+        members = {
+            key: self.line.ready(key) for key in unit.gangs if not self.line.comes_alone(key)
+        }
         refusals = {
             key: reason for key in members if (reason := self._shortage(key, len(members[key])))
         }
@@ -302,7 +172,7 @@ class Units:
                 self._stay(members, attempt)
             return
         for key in members:
-            for pod in self.held(key):
+            for pod in self.line.held(key):
                 if not pod.command:
                     placement.send(pod)
         for pod in attempt.surplus:
@@ -324,7 +194,7 @@ class Units:
         gang = self.state.gangs.get(key)
         if gang is None or not gang.source:
             return group_missing(key)
-        needed = self._needed(key, gang)
+        needed = self.line.needed(key, gang)
         if ready < needed:
             return members_missing(key, ready, needed, gang.min_member)
         group = podgroup_of(self.state, key)
@@ -358,7 +228,7 @@ class Units:
         attempt = Attempt(short={}, surplus=[], keepers=[])
         for key, pods in members.items():
             missed = self._place_minimum(key, pods, attempt.surplus)
-            keeps = self._keeps(key)
+            keeps = self.holds.keeps(key)
             if keeps:
                 attempt.keepers.append(key)
             if missed is not None:
@@ -371,7 +241,7 @@ class Units:
     def _place_minimum(self, key: str, members: list[Pod], surplus: list[Pod]) -> Diagnosis | None:
         """Places as many members as the gang needs, passing over those that fit nowhere; None: done."""
         gang = self.state.gangs[key]
-        needed = self._needed(key, gang)
+        needed = self.line.needed(key, gang)
         done, misfit = 0, None
         for pod in members:
             if done < needed and self.placement.place(pod):
@@ -394,40 +264,20 @@ class Units:
                 if pod.uid in self.state.waiting:
                     self.placement.explain(pod, reason)
 
-    # -- holding ---------------------------------------------------------------------------------------------
+    # -- when it doesn't fit -----------------------------------------------------------------------------------
 
     def _stay(self, members: dict[str, list[Pod]], attempt: Attempt) -> None:
         """The group can't start now: what may hold gathers, all else holds nothing."""
         if attempt.holds:
             for key in attempt.keepers:
-                self._gather(key, members[key])
+                self.holds.gather(key, members[key])
         else:
             reason = attempt.short[next(reversed(attempt.short))]
             for key in members:
-                for pod in self.held(key):
+                for pod in self.line.held(key):
                     self.placement.let_go(pod, reason)
             self._back_off(attempt)
         self._refuse(members, attempt.short)
-
-    def _gather(self, key: str, pods: list[Pod]) -> None:
-        gang = self.state.gangs[key]
-        until_us = self.trial.now_us + self._wait_us(key, gang)
-        left = self._needed(key, gang)
-        for pod in pods:
-            if left and self.placement.place(pod, held_until_us=until_us):
-                left -= 1
-
-    def _keeps(self, key: str) -> bool:
-        """Whether the gang holds what it has now, though it or a partner lacks some."""
-        state = self.state
-        gang, group = state.gangs[key], podgroup_of(state, key)
-        if gang.rest_until_us > self.trial.now_us:
-            return False
-        if group is None or group.group != UPSTREAM:
-            return gang.mode == NON_STRICT
-        assert state.policy is not None
-        percentage = state.policy.gangs.podGroupRejectPercentage
-        return keeps_waiting(gang.min_member, sum(self._assigned(key)), percentage)
 
     def _back_off(self, attempt: Attempt) -> None:
         """Upstream's back-off of a PodGroup that was rejected, where the policy has one."""
@@ -440,15 +290,6 @@ class Units:
                 until_us = self.trial.now_us + pause_us
                 self.trial.put("gangs", key, replace(state.gangs[key], rest_until_us=until_us))
 
-    def _wait_us(self, key: str, gang: Gang) -> int:
-        assert self.state.policy is not None
-        rules, group = self.state.policy.gangs, podgroup_of(self.state, key)
-        if gang.wait_us:
-            return gang.wait_us
-        if group is not None and group.group == UPSTREAM:
-            return rules.permitWaitingTimeSeconds * 1_000_000
-        return rules.defaultTimeout
-
     def _room_for_group(
         self, unit: Unit, members: dict[str, list[Pod]], failed: Attempt
     ) -> Attempt:
@@ -456,8 +297,8 @@ class Units:
         younger of its own rank, for the two could wait for each other.
         """
         mark = self.placement.mark()
-        for keys in self._holders_behind(unit, equals=failed.holds):
-            self._give_way(keys, ", ".join(unit.gangs))
+        for keys in self.holds.behind(unit, equals=failed.holds):
+            self.holds.give_way(keys, ", ".join(unit.gangs))
             inner = self.placement.mark()
             attempt = self._place_minimums(members)
             if not attempt.short:
@@ -466,66 +307,3 @@ class Units:
             self.placement.back_to(inner)
         self.placement.back_to(mark)
         return failed
-
-    def _holders_behind(self, unit: Unit, *, equals: bool) -> list[Keys]:
-        """Groups that hold room and come after the unit in the queue, the last one first."""
-        rank = unit.key.negative_priority, unit.key.negative_sub_priority
-        behind = []
-        for other in (self.group(keys) for keys in self._holders()):
-            other_rank = other.key.negative_priority, other.key.negative_sub_priority
-            ahead = other.gangs == unit.gangs or other.key < unit.key
-            if not ahead and (equals or other_rank > rank):
-                behind.append(other)
-        return [other.gangs for other in sorted(behind, key=lambda o: o.key, reverse=True)]
-
-    def _holders(self) -> Iterable[Keys]:
-        state = self.state
-        found: dict[Keys, None] = {}
-        for uid in sorted(state.holding):
-            key = state.gang_key(state.pods[uid])
-            gang = state.gangs.get(key)
-            found[(gang.groups if gang is not None else ()) or (key,)] = None
-        return found
-
-    def _give_way(self, keys: Keys, unit: str) -> None:
-        for key in keys:
-            for pod in self.held(key):
-                self.placement.let_go(pod, gave_way(key, unit))
-
-    def check_holds(self) -> None:
-        """Lets go what is held too long, and what is held on a node that is no longer open to the pod."""
-        state, now_us = self.state, self.trial.now_us
-        for keys in self._holders():
-            held = [pod for key in keys for pod in self.held(key)]
-            if min((pod.held_until_us for pod in held), default=now_us + 1) <= now_us:
-                for pod in held:
-                    self.placement.let_go(pod, timed_out(", ".join(keys)))
-                for key in keys:
-                    if key in state.gangs:
-                        self._rest(key)
-                continue
-            for pod in held:
-                if not self.placement.may_stay(pod):
-                    key = state.gang_key(pod)
-                    self.placement.let_go(pod, node_closed(key, pod.assumed))
-                    self.trial.gangs_changed[key] = None
-        for uid in sorted(state.nominated):
-            pod = state.pods[uid]
-            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
-                self.placement.let_go(pod, timed_out(f"{pod.namespace}/{pod.name}"))
-        for key in sorted(state.resting):
-            gang = state.gangs[key]
-            if gang.rest_until_us <= now_us:
-                self.trial.put("gangs", key, replace(gang, rest_until_us=0))
-                self.trial.gangs_changed[key] = None
-
-    def _rest(self, key: str) -> None:
-        """After a wait time that ran out others get their turn before the gang holds anything again."""
-        policy, gang = self.state.policy, self.state.gangs[key]
-        assert policy is not None
-        doublings = min(gang.timeouts, BACKOFF_DOUBLINGS_MAX)
-        pause_us = min(policy.backoff.initial << doublings, policy.backoff.max)
-        rested = replace(
-            gang, rest_until_us=self.trial.now_us + pause_us, timeouts=gang.timeouts + 1
-        )
-        self.trial.put("gangs", key, rested)

@@ -114,5 +114,5 @@ def remove_object(trial: Trial, table: str, uid: str) -> None:
     trial.put(table, key, None)
     if table == "podgroups":
         refresh_gang(trial, f"{row.namespace}/{row.name}")
-    elif table in ("nodes", "devices"):
+    elif table in ("nodes", "devices", "budgets"):
         trial.wake = True

@@ -158,6 +158,16 @@ def preempting(gang: str, nodes: list[str], victims: list[str]) -> Diagnosis:
     )
 
 
+def no_longer_kept(gang: str, node: str) -> Diagnosis:
+    """Diagnosis of a pod for which a node's room was kept too long, or whose node is gone; `gang` may be empty."""
+    details: dict[str, object] = {"gang": gang} if gang else {}
+    return Diagnosis(
+        code=Code.TIMED_OUT,
+        details={**details, "node": node},
+        message=f"room on {node} is no longer kept: its time is over, or the node is gone",
+    )
+
+
 def eviction_futile(unit: str, rounds: str) -> Diagnosis:
     """Diagnosis of a unit for which more evictions lead nowhere; `rounds`: whose pods came back, where, how often."""
     return Diagnosis(

@@ -117,7 +117,7 @@ def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:
 
 
 def on_budget_seen(trial: Trial, seen: BudgetSeen) -> None:
-    """A PodDisruptionBudget: stored for whoever chooses victims; it changes nothing of what fits where."""
+    """A PodDisruptionBudget. One that allows more may let somebody have victims now."""
     old = trial.state.budgets.get(seen.uid)
     if not is_namesake(old, seen) or not admits(trial, seen, "poddisruptionbudgets.policy", old):
         return
@@ -132,6 +132,8 @@ def on_budget_seen(trial: Trial, seen: BudgetSeen) -> None:
         selector=seen.selector,
     )
     trial.put("budgets", seen.uid, new)
+    if old is None or new.disruptions_allowed > old.disruptions_allowed:
+        trial.wake = True
 
 
 def on_namespace_seen(trial: Trial, seen: NamespaceSeen) -> None:

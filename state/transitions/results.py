@@ -42,12 +42,17 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         if found != pod:
             store_pod(trial, pod, replace(found, told_at=trial.sequence))
         pod = state.pods[pod.uid]
-    if command.kind == "EvictPod":
-        trial.wake = True  # who waits for its room must hear of it, above all if it stays
-        if seen.outcome == "Applied" and not pod.deleted_us:
-            store_pod(trial, pod, replace(pod, deleted_us=trial.now_us))  # its deletion has begun
     if command.kind == "BindPod":
         _end_bind(trial, seen, command, pod)
+    else:
+        _end_eviction(trial, seen, pod)
+
+
+def _end_eviction(trial: Trial, seen: CommandEndSeen, pod: Pod) -> None:
+    trial.wake = True  # who waits for its room must hear of it, above all if it stays
+    if seen.outcome == "Applied" and not pod.deleted_us:
+        # Its deletion has begun, whether an observation has shown it or not.
+        store_pod(trial, pod, replace(pod, deleted_us=trial.now_us, told_at=trial.sequence))
 
 
 def _end_bind(trial: Trial, seen: CommandEndSeen, command: OpenCommand, pod: Pod) -> None:

@@ -1,0 +1,119 @@
+"""What NonStrict gangs hold until the rest of them has a node, how long, and for whom they let go (semantics 1.5, 1.7).
+
+Also the end of room that is kept for a nominated pod. Called by `state.cycle` and `state.units`.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from state.line import UPSTREAM, Keys, Line, Unit
+from state.model.gangs import podgroup_of
+from state.model.limits import BACKOFF_DOUBLINGS_MAX
+from state.model.rows import Gang, Pod
+from state.model.state import State
+from state.placement import Placement
+from state.rules.explain import gave_way, no_longer_kept, node_closed, timed_out
+from state.rules.gangs import NON_STRICT, keeps_waiting
+
+
+class Holds:
+    """Holds of one cycle's placement."""
+
+    def __init__(self, line: Line, placement: Placement) -> None:
+        self.line = line
+        self.placement = placement
+        self.trial = placement.trial
+        self.state: State = placement.state
+
+    def keeps(self, key: str) -> bool:
+        """Whether the gang holds what it has now, though it or a partner lacks some."""
+        state = self.state
+        gang, group = state.gangs[key], podgroup_of(state, key)
+        if gang.rest_until_us > self.trial.now_us:
+            return False
+        if group is None or group.group != UPSTREAM:
+            return gang.mode == NON_STRICT
+        assert state.policy is not None
+        percentage = state.policy.gangs.podGroupRejectPercentage
+        return keeps_waiting(gang.min_member, sum(self.line.assigned(key)), percentage)
+
+    def gather(self, key: str, pods: list[Pod]) -> None:
+        gang = self.state.gangs[key]
+        until_us = self.trial.now_us + self._wait_us(key, gang)
+        left = self.line.needed(key, gang)
+        for pod in pods:
+            if left and self.placement.place(pod, held_until_us=until_us):
+                left -= 1
+
+    def _wait_us(self, key: str, gang: Gang) -> int:
+        assert self.state.policy is not None
+        rules, group = self.state.policy.gangs, podgroup_of(self.state, key)
+        if gang.wait_us:
+            return gang.wait_us
+        if group is not None and group.group == UPSTREAM:
+            return rules.permitWaitingTimeSeconds * 1_000_000
+        return rules.defaultTimeout
+
+    def behind(self, unit: Unit, *, equals: bool) -> list[Keys]:
+        """Groups that hold room and come after the unit in the queue, the last one first."""
+        rank = unit.key.negative_priority, unit.key.negative_sub_priority
+        behind = []
+        for other in (self.line.group(keys) for keys in self._holders()):
+            other_rank = other.key.negative_priority, other.key.negative_sub_priority
+            ahead = other.gangs == unit.gangs or other.key < unit.key
+            if not ahead and (equals or other_rank > rank):
+                behind.append(other)
+        return [other.gangs for other in sorted(behind, key=lambda o: o.key, reverse=True)]
+
+    def _holders(self) -> Iterable[Keys]:
+        state = self.state
+        found: dict[Keys, None] = {}
+        for uid in sorted(state.holding):
+            key = state.gang_key(state.pods[uid])
+            gang = state.gangs.get(key)
+            found[(gang.groups if gang is not None else ()) or (key,)] = None
+        return found
+
+    def give_way(self, keys: Keys, unit: str) -> None:
+        for key in keys:
+            for pod in self.line.held(key):
+                self.placement.let_go(pod, gave_way(key, unit))
+
+    def check(self) -> None:
+        """Lets go what is held too long, and what is held on a node that is no longer open to the pod."""
+        state, now_us = self.state, self.trial.now_us
+        for keys in self._holders():
+            held = [pod for key in keys for pod in self.line.held(key)]
+            if min((pod.held_until_us for pod in held), default=now_us + 1) <= now_us:
+                for pod in held:
+                    self.placement.let_go(pod, timed_out(", ".join(keys)))
+                for key in keys:
+                    if key in state.gangs:
+                        self._rest(key)
+                continue
+            for pod in held:
+                if not self.placement.may_stay(pod):
+                    key = state.gang_key(pod)
+                    self.placement.let_go(pod, node_closed(key, pod.assumed))
+                    self.trial.gangs_changed[key] = None
+        for uid in sorted(state.nominated):
+            pod = state.pods[uid]
+            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
+                self.placement.let_go(pod, no_longer_kept(state.gang_key(pod), pod.nominated))
+        for key in sorted(state.resting):
+            gang = state.gangs[key]
+            if gang.rest_until_us <= now_us:
+                self.trial.put("gangs", key, replace(gang, rest_until_us=0))
+                self.trial.gangs_changed[key] = None
+
+    def _rest(self, key: str) -> None:
+        """After a wait time that ran out others get their turn before the gang holds anything again."""
+        policy, gang = self.state.policy, self.state.gangs[key]
+        assert policy is not None
+        doublings = min(gang.timeouts, BACKOFF_DOUBLINGS_MAX)
+        pause_us = min(policy.backoff.initial << doublings, policy.backoff.max)
+        rested = replace(
+            gang, rest_until_us=self.trial.now_us + pause_us, timeouts=gang.timeouts + 1
+        )
+        self.trial.put("gangs", key, rested)

@@ -1,0 +1,145 @@
+"""Who belongs together, and where that stands in the line: units, their members, what they still need. Reads only.
+
+`ready` writes why a pod may not be tried at all. Called by `state.cycle` and all that it calls.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from state.model.gangs import podgroup_of
+from state.model.order import OrderKey, order_key
+from state.model.rows import Gang, Pod
+from state.model.state import Shape, State
+from state.placement import Placement
+from state.rules.gangs import ONCE_SATISFIED, still_needed
+
+UPSTREAM = "scheduling.x-k8s.io"
+Keys = tuple[str, ...]
+
+
+class Unit(Struct, frozen=True):
+    """What is tried as a whole: `gangs` empty for the single pod `uid`."""
+
+    key: OrderKey
+    uid: str
+    gangs: Keys
+
+
+class Line:
+    """The waiting units of one cycle."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self.state: State = placement.state
+
+    def single(self, pod: Pod) -> Unit:
+        """The pod as a unit of its own."""
+        return Unit(key=self._pod_key(pod), uid=pod.uid, gangs=())
+
+    def group(self, keys: Keys) -> Unit:
+        """A gang group: it goes by its most important ready member and its oldest gang."""
+        state = self.state
+        pods = [pod for key in keys for pod in (*self.ready(key), *self.held(key))]
+        rank = max((self._rank(pod) for pod in pods), default=(0, 0))
+        created_us = min(state.gangs[key].created_us for key in keys if key in state.gangs)
+        return Unit(key=order_key(rank, created_us, ",".join(keys), ""), uid="", gangs=keys)
+
+    def alike(self, tried: Mapping[Keys, None]) -> list[list[tuple[OrderKey, Keys]]]:
+        """Waiting groups with their places in the queue, those together that ask for the same; without those `tried`.
+
+        Of two that ask for the same one fits where the other does.
+        """
+        state = self.state
+        grouped: dict[Keys, None] = {}
+        for key in list(state.unshaped):
+            gang = state.gangs.get(key)
+            if gang is None or gang.groups:
+                grouped[gang.groups if gang is not None else (key,)] = None
+            else:
+                shape = self._shape(key)
+                place = order_key(shape.rank, shape.created_us, key, "")
+                state.keep_shape(key, shape, place)
+        lines: list[list[tuple[OrderKey, Keys]]] = [
+            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
+            for line in state.alike.values()
+        ]
+        lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
+        return [line for line in lines if line]
+
+    def _shape(self, key: str) -> Shape:
+        state = self.state
+        gang, ready = state.gangs[key], self.ready(key)
+        runs: list[tuple[bytes, int]] = []
+        for pod in ready:
+            spec = bytes(pod.spec)
+            if runs and runs[-1][0] == spec:
+                runs[-1] = (spec, runs[-1][1] + 1)
+            else:
+                runs.append((spec, 1))
+        group = podgroup_of(state, key)
+        wanted = group.min_resources if group is not None and group.group == UPSTREAM else None
+        return Shape(
+            asks=(self.needed(key, gang), gang.mode, tuple(sorted((wanted or {}).items())), *runs),
+            rank=max((self._rank(pod) for pod in ready), default=(0, 0)),
+            created_us=gang.created_us,
+        )
+
+    def comes_alone(self, key: str) -> bool:
+        """Whether members of the gang have nobody to wait for: it is valid without them, and so are its partners."""
+        gang = self.state.gangs.get(key)
+        if gang is None or not gang.source or self.needed(key, gang) or self.held(key):
+            return False
+        started = gang.satisfied and self.match(gang) == ONCE_SATISFIED
+        return not any(
+            self._holds_back(partner, started=started) for partner in gang.groups if partner != key
+        )
+
+    def ready(self, key: str) -> list[Pod]:
+        """The gang's members that wait and may be tried, in order."""
+        state = self.state
+        pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.waiting]
+        ready = [pod for pod in pods if not pod.gates and self.placement.is_ready(pod)]
+        return sorted(ready, key=self._pod_key)
+
+    def held(self, key: str) -> list[Pod]:
+        """The gang's members that hold a node, in order."""
+        state = self.state
+        if not state.holding:
+            return []
+        pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.holding]
+        return sorted(pods, key=self._pod_key)
+
+    def _pod_key(self, pod: Pod) -> OrderKey:
+        name = f"{pod.namespace}/{pod.name}"
+        return order_key(self._rank(pod), pod.created_us, name, pod.uid)
+
+    def _rank(self, pod: Pod) -> tuple[int, int]:
+        return self.state.class_of(pod).priority, self.state.membership(pod).sub_priority
+
+    def match(self, gang: Gang) -> str:
+        assert self.state.policy is not None
+        return gang.match or self.state.policy.gangs.defaultMatchPolicy
+
+    def assigned(self, key: str) -> tuple[int, int]:
+        """Members with a node: not known to the API server yet, and known."""
+        pods = [self.state.pods[uid] for uid in self.state.members.get(key, ())]
+        return sum(1 for pod in pods if pod.assumed), sum(1 for pod in pods if pod.node)
+
+    def needed(self, key: str, gang: Gang) -> int:
+        """Members still to be placed before the gang is valid."""
+        if gang.satisfied and self.match(gang) == ONCE_SATISFIED:
+            return 0
+        waiting, bound = self.assigned(key)
+        return still_needed(
+            self.match(gang), gang.min_member, waiting, bound, satisfied=gang.satisfied
+        )
+
+    def _holds_back(self, partner: str, *, started: bool) -> bool:
+        """Whether a gang waits for this partner. Where it has `started`, its once-satisfied partners have, too."""
+        gang = self.state.gangs.get(partner)
+        if gang is None or not gang.source:
+            return not started
+        if started and self.match(gang) == ONCE_SATISFIED:
+            return False
+        return self.needed(partner, gang) > 0 or bool(self.held(partner))
