@@ -78,9 +78,16 @@ class Line:
             else:
                 runs.append((spec, 1))
         group = podgroup_of(state, key)
-        wanted = group.min_resources if group is not None and group.group == UPSTREAM else None
+        upstream = group is not None and group.group == UPSTREAM
+        wanted = group.min_resources if group is not None and upstream else None
         return Shape(
-            asks=(self.needed(key, gang), gang.mode, tuple(sorted((wanted or {}).items())), *runs),
+            asks=(
+                self.needed(key, gang),
+                gang.mode,
+                (bool(gang.source), upstream, gang.rest_until_us),
+                tuple(sorted((wanted or {}).items())),
+                *runs,
+            ),
             rank=max((self._rank(pod) for pod in ready), default=(0, 0)),
             created_us=gang.created_us,
         )

@@ -57,6 +57,9 @@ class Units:
         before = self.placement.moves
         if unit.gangs:
             self._attempt_group(unit)
+            for key in unit.gangs:
+                if self.line.comes_alone(key):
+                    self._place_each(self.line.ready(key))
         elif unit.uid in self.state.waiting:
             self._attempt_single(unit, self.state.pods[unit.uid])
         return self.placement.moves != before
@@ -175,9 +178,13 @@ class Units:
             for pod in self.line.held(key):
                 if not pod.command:
                     placement.send(pod)
-        for pod in attempt.surplus:
-            if not placement.place(pod):
-                placement.explain(pod, pod_misfit(placement.misfit(pod)))
+        self._place_each(attempt.surplus)
+
+    def _place_each(self, pods: list[Pod]) -> None:
+        """Members that wait for nobody."""
+        for pod in pods:
+            if pod.uid in self.state.waiting and not self.placement.place(pod):
+                self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
 
     def _renounce(self, keys: Keys) -> list[str]:
         """Gives up all that members of the group are nominated for; the nodes."""
