@@ -4,6 +4,8 @@ A unit is a single pod, or a gang with its group (`state.units`). Bounded by a c
 left over is asked for with `work_left`. Called by `state.machine` only.
 """
 
+from msgspec.structs import replace
+
 from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions
 from state.holds import Holds

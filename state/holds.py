@@ -81,7 +81,21 @@ class Holds:
                 self.placement.let_go(pod, gave_way(key, unit))
 
     def check(self) -> None:
-        """Lets go what is held too long, and what is held on a node that is no longer open to the pod."""
+        """Ends holds, kept room and rests whose time is over, and holds on nodes that are closed to the pod now."""
+        state, now_us = self.state, self.trial.now_us
+        self._check_holders()
+        for uid in sorted(state.nominated):
+            pod = state.pods[uid]
+            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
+                self.placement.let_go(pod, no_longer_kept(state.gang_key(pod), pod.nominated))
+        for key in sorted(state.resting):
+            gang = state.gangs[key]
+            if gang.rest_until_us <= now_us:
+                self.trial.put("gangs", key, replace(gang, rest_until_us=0))
+                self.trial.gangs_changed[key] = None
+
+    def _check_holders(self) -> None:
+        """A group that needs no more than it holds is tried in this cycle."""
         state, now_us = self.state, self.trial.now_us
         for keys in self._holders():
             held = [pod for key in keys for pod in self.line.held(key)]
@@ -97,15 +111,9 @@ class Holds:
                     key = state.gang_key(pod)
                     self.placement.let_go(pod, node_closed(key, pod.assumed))
                     self.trial.gangs_changed[key] = None
-        for uid in sorted(state.nominated):
-            pod = state.pods[uid]
-            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
-                self.placement.let_go(pod, no_longer_kept(state.gang_key(pod), pod.nominated))
-        for key in sorted(state.resting):
-            gang = state.gangs[key]
-            if gang.rest_until_us <= now_us:
-                self.trial.put("gangs", key, replace(gang, rest_until_us=0))
-                self.trial.gangs_changed[key] = None
+            gangs = [state.gangs[key] for key in keys if key in state.gangs]
+            if not any(self.line.needed(f"{gang.namespace}/{gang.name}", gang) for gang in gangs):
+                self.trial.gangs_changed.update(dict.fromkeys(keys))
 
     def _rest(self, key: str) -> None:
         """After a wait time that ran out others get their turn before the gang holds anything again."""

@@ -64,6 +64,9 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
         new = replace(new, attempts=0, backoff_us=0, diagnosis=None, parked=False)
         if new.held_until_us or new.nominated:
             new = let_go(new)
+    regrouped = old is not None and (old.labels, old.annotations) != (new.labels, new.annotations)
+    if regrouped and new.held_until_us:
+        new = let_go(new)  # it held the node for a gang that may not be its own any more
     if new == old:
         return
     trial.put("pods", new.uid, new)

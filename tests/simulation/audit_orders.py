@@ -129,6 +129,7 @@ class OrdersAudit:
         self._open_of: dict[str, str] = {}
         self._bound: dict[str, str] = {}
         self._told: dict[str, None] = {}  # uids that are bound by the word of a result alone
+        self._leaving: dict[str, None] = {}  # uids whose eviction a result told
         self._gate = Gate()
 
     def read(self) -> None:
@@ -195,7 +196,8 @@ class OrdersAudit:
             del self._gone[uid]
         known = self.version_known(uid, self.sequence)
         lacks_node = uid in (self._bound if item["kind"] == "PodObserved" else self._told)
-        if item["rv"] < known <= list_rv or (lacks_node and not item.get("node")):
+        stays = uid in self._leaving and not item.get("deleted_us")
+        if item["rv"] < known <= list_rv or (lacks_node and not item.get("node")) or stays:
             self._gate.deny(resource)
         if is_reset and item["kind"] != "StillThere" and item["rv"] < known:
             self._note_version(uid, item["rv"], lower=True)
@@ -223,6 +225,8 @@ class OrdersAudit:
                 self._note_bound(found["uid"], found["node"])
                 self._told[found["uid"]] = None
         if order.body["kind"] != "BindPod":
+            if item["outcome"] == "Applied":
+                self._leaving[order.body["uid"]] = None
             return
         if item["outcome"] == "Applied":
             if order.sequence < self._reset_at:
