@@ -94,6 +94,7 @@ demo: $(READY) ## see it work: a simulated GPU cluster, live, ending with a veri
 
 bench: $(READY) ## the workloads of bench/RESULTS.md
 	@$(BIN)/lockstep bench core
+	$(BIN)/lockstep bench gangs
 	$(BIN)/lockstep bench replay
 	$(BIN)/lockstep bench recovery
 

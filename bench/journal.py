@@ -42,9 +42,9 @@ class Journal:
         self._prev = hashlib.sha256(data).hexdigest()
         return data
 
-    def opening(self, nodes: int) -> Iterator[bytes]:
-        """Genesis, a sync of every resource, and the nodes."""
-        genesis = {"kind": "PolicyChanged", "id": "genesis", "spec": full_policy()}
+    def opening(self, nodes: int, **policy: Any) -> Iterator[bytes]:
+        """Genesis with the default policy and these changes to it, a sync of every resource, and the nodes."""
+        genesis = {"kind": "PolicyChanged", "id": "genesis", "spec": full_policy(policy)}
         yield self.record("admin", [genesis])
         for resource, topic in RESOURCES.items():
             yield self.record(
@@ -60,7 +60,7 @@ def batches(items: list[Json]) -> Iterator[list[Json]]:
         yield items[first : first + OBSERVATIONS_A_RECORD]
 
 
-def node(number: int) -> Json:
+def node(number: int, cpu: int = 4_000) -> Json:
     """A node of the comparison suite."""
     name = f"node-{number:06}"
     return {
@@ -69,7 +69,7 @@ def node(number: int) -> Json:
         "rv": 1,
         "name": name,
         "labels": {"kubernetes.io/hostname": name},
-        "allocatable": {"cpu": 4_000, "memory": 32 * 1024 * MIB, "pods": 110},
+        "allocatable": {"cpu": cpu, "memory": 32 * 1024 * MIB, "pods": 110},
     }
 
 
@@ -87,4 +87,33 @@ def pod(number: int, shape: int = 0, **fields: Any) -> Json:
         "labels": {"app": f"app-{shape}"},
         "spec": {"scheduler_name": "lockstep", "requests": requests},
         **fields,
+    }
+
+
+def podgroup(name: str, min_member: int) -> Json:
+    """A PodGroup of Koordinator's API group."""
+    return {
+        "kind": "PodGroupObserved",
+        "uid": f"uid-group-{name}",
+        "rv": 1,
+        "group": "scheduling.sigs.k8s.io",
+        "namespace": "bench",
+        "name": name,
+        "created_us": START_US,
+        "min_member": min_member,
+    }
+
+
+def member(name: str, gang: str, *, cpu: int, mib: int, priority: int = 0) -> Json:
+    """A pending pod of the PodGroup `gang`; empty: of none."""
+    spec = {"scheduler_name": "lockstep", "requests": {"cpu": cpu, "memory": mib * MIB}}
+    return {
+        "kind": "PodObserved",
+        "uid": f"uid-{name}",
+        "rv": 1,
+        "namespace": "bench",
+        "name": name,
+        "created_us": START_US,
+        "labels": {"pod-group.scheduling.sigs.k8s.io": gang} if gang else {},
+        "spec": {**spec, "priority": priority} if priority else spec,
     }

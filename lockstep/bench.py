@@ -13,6 +13,7 @@ class Name(StrEnum):
     """The benchmarks that exist."""
 
     CORE = "core"
+    GANGS = "gangs"
     REPLAY = "replay"
     RECOVERY = "recovery"
 
@@ -22,13 +23,17 @@ def bench(
     name: Annotated[
         Name,
         typer.Argument(
-            help="core: decisions/s; replay: a verified replay; recovery: start to first decision."
+            help=(
+                "core: decisions/s; gangs: the same of gangs; replay: a verified replay; "
+                "recovery: start to first decision."
+            )
         ),
     ],
-    nodes: Annotated[int, typer.Option(help="Nodes.", min=1)] = 5_000,
+    nodes: Annotated[int, typer.Option(help="Nodes; gangs: a multiple of 500.", min=1)] = 5_000,
     pods: Annotated[int, typer.Option(help="core: pods placed in each repeat.", min=1)] = 20_000,
     repeats: Annotated[
-        int, typer.Option(help="core (after one warm-up), recovery: measured repeats.", min=1)
+        int,
+        typer.Option(help="core and gangs (after one warm-up), recovery: measured repeats.", min=1),
     ] = 5,
     observations: Annotated[
         int, typer.Option(help="replay: observations in the journal.", min=1)
@@ -41,6 +46,8 @@ def bench(
     """Run a benchmark on this machine."""
     if name is Name.CORE:
         results = _core(nodes, pods, repeats)
+    elif name is Name.GANGS:
+        results = _gangs(nodes, repeats)
     elif name is Name.REPLAY:
         results = _replay(nodes, observations, live)
     else:
@@ -66,6 +73,12 @@ def _core(nodes: int, pods: int, repeats: int) -> dict[str, dict[str, Any]]:
             nodes, pods, 100, 1, init=5 * pods
         ),
     }
+
+
+def _gangs(nodes: int, repeats: int) -> dict[str, dict[str, Any]]:
+    from bench.gangs import run_gangs
+
+    return run_gangs(nodes, repeats)
 
 
 def _replay(nodes: int, observations: int, live: int) -> dict[str, dict[str, Any]]:
