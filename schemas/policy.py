@@ -103,6 +103,16 @@ class EvictionPolicy(_Group):
     futileMax: Limit = 3  # noqa: N815
 
 
+class QueuePolicy(_Group):
+    """The queue. A unit that has been its head for `holdAfter` and waits for room has nodes kept for it, at most
+    `holdNodesPercent` of all and at most for `holdFor`. `holdAfter` 0: never. Times in microseconds.
+    """
+
+    holdAfter: Annotated[int, Field(ge=0, le=DURATION_US_MAX)] = 600_000_000  # noqa: N815
+    holdFor: Duration = 1_800_000_000  # noqa: N815
+    holdNodesPercent: Annotated[int, Field(ge=1, le=100)] = 10  # noqa: N815
+
+
 class PreemptionPolicy(_Group):
     """Preemption by priority. `pods`: of single pods; of gangs see `gangs.enablePreemption`.
 
@@ -137,6 +147,7 @@ class Policy(_Group):
     devices: DevicePolicy = DevicePolicy()
     evictions: EvictionPolicy = EvictionPolicy()
     preemption: PreemptionPolicy = PreemptionPolicy()
+    queue: QueuePolicy = QueuePolicy()
     backoff: BackoffPolicy = BackoffPolicy()
     cycle: CyclePolicy = CyclePolicy()
 

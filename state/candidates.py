@@ -9,7 +9,7 @@ import numpy as np
 
 from state.model.columns import Ints
 from state.model.limits import SCALAR_TOUCHES_MAX, SCORE_BLOCK
-from state.model.scores import MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
+from state.model.scores import KEPT, MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
 from state.rules.filters import node_reason
 from state.rules.score import score_node, score_nodes
@@ -70,6 +70,7 @@ def count_reasons(state: State, scores: ClassScores) -> dict[str, int]:
     counts = {
         "NodeSelectorMismatch": int((reason == MISMATCH).sum()),
         "Tainted": int((reason == TAINTED).sum()),
+        "KeptForHead": int((reason == KEPT).sum()),
     }
     open_to = (reason == 0) & (scores.score < 0)
     short = np.zeros(scores.capacity, dtype=bool)
@@ -108,11 +109,19 @@ def _judge_all(state: State, scores: ClassScores) -> None:
         doubtful = (~columns.open[: len(columns.names)]).nonzero()[0].tolist()
     for node_ord in doubtful:
         _judge_one(state, scores, node_ord)
+    for name in state.kept:
+        if name in state.nodes:
+            scores.reason[state.nodes[name].ord] = KEPT
 
 
 def _judge_one(state: State, scores: ClassScores, node_ord: int) -> None:
     name = state.columns.names[node_ord]
-    scores.reason[node_ord] = node_reason(scores.podclass, state.nodes[name]) if name else NO_NODE
+    if not name:
+        scores.reason[node_ord] = NO_NODE
+    elif name in state.kept:
+        scores.reason[node_ord] = KEPT
+    else:
+        scores.reason[node_ord] = node_reason(scores.podclass, state.nodes[name])
 
 
 def _score_all(state: State, scores: ClassScores) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions
+from state.head import HeadOfQueue
 from state.holds import Holds
 from state.line import Line, Unit
 from state.model.diagnoses import Code, Diagnosis
@@ -27,6 +28,7 @@ class Cycle:
         self.placement = Placement(trial)
         self.line = Line(self.placement)
         self.holds = Holds(self.line, self.placement)
+        self.head = HeadOfQueue(self.line, self.placement)
         self.units = Units(self.line, self.holds, self.placement)
 
     def run(self) -> None:
@@ -51,9 +53,16 @@ class Cycle:
                 trial.wake = trial.work_left = True
                 self._keep_changed()
                 return
-            queue.tell(self.units.attempt(unit))
+            queue.tell(self._attempt(unit))
+        self.head.check()
         # Who was tried before room was let go may fit now.
         trial.wake = trial.work_left = self.placement.let_some_go
+
+    def _attempt(self, unit: Unit) -> bool:
+        if not self.state.kept:
+            return self.units.attempt(unit)
+        with self.head.opened(unit):
+            return self.units.attempt(unit)
 
     def _keep_changed(self) -> None:
         """Members of gangs that change while nothing, or not all, is tried are tried in the next cycle that can."""

@@ -179,6 +179,8 @@ def _next_deadline(state: State, now_us: int) -> int:
     due += [state.pods[uid].held_until_us for uid in state.holding]
     due += [state.pods[uid].nominated_until_us for uid in state.nominated]
     due += [state.gangs[key].rest_until_us for key in state.resting]
+    head = state.head()
+    due += [head.next_us] if head is not None else []
     due += [entry.asked_us + LIST_PATIENCE_US for entry in state.lists.values() if entry.asked_us]
     return min((moment for moment in due if moment > now_us), default=0)
 

@@ -19,6 +19,7 @@ class Code(StrEnum):
     HOLDING = "HoldingRoom"
     TIMED_OUT = "TimedOut"
     GAVE_WAY = "GaveWay"
+    KEPT_FOR_HEAD = "KeptForHead"
     PREEMPTING = "Preempting"
     EVICTION_FUTILE = "EvictionFutile"
     EVICTIONS_LIMITED = "EvictionsLimited"
@@ -43,6 +44,7 @@ MEANINGS: Final[dict[Code, str]] = {
     Code.PREEMPTING: "Less important pods were asked to leave a node; its room is kept for the pod until they have.",
     Code.EVICTION_FUTILE: "Evicting more would not help: an owner put its pods back as often as policy allows.",
     Code.EVICTIONS_LIMITED: "Less important pods would make room, but policy allows no more evictions now.",
+    Code.KEPT_FOR_HEAD: "Nodes with room are kept for what has waited too long at the head of the queue.",
     Code.NODE_SELECTOR_MISMATCH: "No node matches the pod's node selector and required node affinity.",
     Code.TAINTED: "Every matching node is cordoned or has a taint that the pod does not tolerate.",
     Code.INSUFFICIENT_RESOURCES: "No matching node has room for the request.",

@@ -49,6 +49,14 @@ class GangBounds(Struct, frozen=True):
     writeStatus: bool = False  # noqa: N815
 
 
+class QueueBounds(Struct, frozen=True):
+    """The queue. A journal from before keeps no nodes for its head."""
+
+    holdAfter: int = 0  # noqa: N815
+    holdFor: int = 1_800_000_000  # noqa: N815
+    holdNodesPercent: int = 10  # noqa: N815
+
+
 class PolicyInForce(Struct, frozen=True):
     """The fields that this version's rules read; the whole policy is kept as it was journaled."""
 
@@ -58,6 +66,7 @@ class PolicyInForce(Struct, frozen=True):
     cycle: CycleBounds
     gangs: GangBounds = GangBounds()
     preemption: PreemptionBounds = PreemptionBounds()
+    queue: QueueBounds = QueueBounds()
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -231,6 +231,22 @@ class Preempted(Struct, frozen=True, gc=False, omit_defaults=True):
     owner: str = ""
 
 
+class Head(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """The unit at the head of the queue that waits for room, since when, and the nodes that are kept for it.
+
+    `name` and `uid` as in its place in the queue; at `next_us` it is looked at again.
+    """
+
+    created_us: int
+    name: str
+    negative_priority: int
+    negative_sub_priority: int
+    next_us: int
+    nodes: tuple[str, ...] = ()
+    since_us: int
+    uid: str = ""
+
+
 class OpenCommand(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A command without an end: what the sink must still do or find out."""
 
@@ -289,6 +305,7 @@ Row = (
     | OpenList
     | Named
     | Eviction
+    | Head
     | OpenCommand
     | Preempted
     | Position
@@ -306,6 +323,7 @@ TABLES: dict[str, type[Any]] = {
     "devices": Devices,
     "evictions": Eviction,
     "gangs": Gang,
+    "head": Head,
     "lists": OpenList,
     "named": Named,
     "namespaces": Namespace,

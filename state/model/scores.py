@@ -8,7 +8,7 @@ from state.model.limits import SCORE_BLOCK
 from state.model.podclass import PodClass
 
 #: `reason` of an ordinal: the class may use the node, or why never (0 must stay "may").
-MAY, MISMATCH, TAINTED, NO_NODE = 0, 1, 2, 3
+MAY, MISMATCH, TAINTED, NO_NODE, KEPT = 0, 1, 2, 3, 4
 
 
 class ClassScores:

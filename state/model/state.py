@@ -29,6 +29,7 @@ from state.model.rows import (
     Devices,
     Eviction,
     Gang,
+    Head,
     Namespace,
     Node,
     OpenCommand,
@@ -91,6 +92,7 @@ class State:
         self.holding: dict[str, None] = {}  # assumed for the rest of their gang, no bind yet
         self.resting: dict[str, None] = {}  # gangs whose wait time ran out
         self.nominated: dict[str, None] = {}  # pods that wait for victims to leave their node
+        self.kept: dict[str, None] = {}  # nodes that are kept for the head of the queue
         self.placed_by_priority: dict[int, int] = {}  # priority -> pods bound or assumed
         self.evicted: dict[
             str, dict[str, None]
@@ -204,6 +206,10 @@ class State:
         """Parked pods must be tried in the next cycle."""
         return self.cycle_row().wake
 
+    def head(self) -> Head | None:
+        """The unit at the head of the queue, if it is watched."""
+        return cast("Head | None", self.tables["head"].get("head"))
+
     def is_ours(self, pod: Pod) -> bool:
         """The pod's schedulerName is in the policy."""
         return (
@@ -246,6 +252,8 @@ class State:
             _index(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
         elif table == "gangs":
             self._gang_changed(key, cast("Gang | None", old), cast("Gang | None", row))
+        elif table == "head":
+            self._head_changed(cast("Head | None", row))
         elif table == "evictions":
             _index(self.evicted, cast(Eviction, row or old).uid, key, row is not None)
         elif table == "commands":
@@ -260,6 +268,13 @@ class State:
             self._forget_shape(gang)
         for uid, pod in self.pods.items():
             self._index_waiting(uid, pod)
+
+    def _head_changed(self, row: Head | None) -> None:
+        """Masks must look anew at the nodes that are kept now, or were."""
+        before, self.kept = self.kept, dict.fromkeys(row.nodes if row is not None else ())
+        for name in {**before, **self.kept}:
+            if (name in before) != (name in self.kept) and name in self.nodes:
+                self.columns.respecify(self.nodes[name].ord)
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         _mark(self.holding, uid, new is not None and new.held_until_us > 0)

@@ -6,6 +6,7 @@ from state.model.diagnoses import Code, Diagnosis
 
 _WORDS = {
     "InsufficientResources": "without enough room",
+    "KeptForHead": "kept for what waits at the head of the queue",
     "NoDevice": "without enough free devices",
     "NodeSelectorMismatch": "not matching the node selector or affinity",
     "Tainted": "cordoned or tainted",
@@ -24,6 +25,7 @@ def misfit_code(misfit: Misfit) -> Code:
     for code in (
         Code.NO_DEVICE,
         Code.INSUFFICIENT_RESOURCES,
+        Code.KEPT_FOR_HEAD,
         Code.TAINTED,
         Code.NODE_SELECTOR_MISMATCH,
     ):

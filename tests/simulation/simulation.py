@@ -60,6 +60,8 @@ REST_US_MAX = 900_000_000
 POLICY: dict[str, Any] = {
     "backoff": {"initial": 1_000_000, "max": 4_000_000},
     "evictions": {"budgetDeadline": 8_000_000},
+    # While somebody waits, the head of the queue is looked at again and again: the world would never rest.
+    "queue": {"holdAfter": 0},
 }
 #: Placements of one cycle; with few of them work is left over for the next one.
 PLACEMENTS_MAX = (1, 3, 500)

@@ -1,0 +1,176 @@
+"""Keeps nodes for the unit that has waited too long at the head of the queue, so that backfill can't starve it.
+
+Backfill goes on until the head has been the head for `queue.holdAfter`. Then the nodes that it would fit on, those with
+the least in use first, are kept for it and for what comes before it in the queue: what leaves them is not given to
+others. At most `queue.holdNodesPercent` of the nodes, at most for `queue.holdFor`; after that others have their turn as
+long as the first time. Called by `state.cycle` and `state.units`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from msgspec.structs import replace
+
+from state.candidates import refresh
+from state.line import Line, Unit
+from state.model.diagnoses import Code
+from state.model.order import OrderKey
+from state.model.rows import Head, Pod
+from state.model.scores import MAY, ClassScores
+from state.model.state import State
+from state.placement import Placement
+
+_FOR_ROOM = (Code.INSUFFICIENT_RESOURCES, Code.NO_DEVICE, Code.TIMED_OUT, Code.GAVE_WAY)
+
+
+class HeadOfQueue:
+    """The head of the queue in one cycle."""
+
+    def __init__(self, line: Line, placement: Placement) -> None:
+        self.line = line
+        self.placement = placement
+        self.trial = placement.trial
+        self.state: State = placement.state
+
+    @contextmanager
+    def opened(self, unit: Unit) -> Iterator[None]:
+        """While the unit is tried: kept nodes are open to the head, and to what comes before it."""
+        row = self.state.head()
+        if row is None or not row.nodes or unit.key > _place(row):
+            yield
+            return
+        self.trial.put("head", "head", replace(row, nodes=()))
+        yield
+        self.trial.put("head", "head", row)
+
+    def check(self) -> None:
+        """Looks who is the head, when it is time to; begins and ends keeping."""
+        state, now_us = self.state, self.trial.now_us
+        assert state.policy is not None
+        rules, row = state.policy.queue, state.head()
+        if not rules.holdAfter or not state.waiting:
+            if row is not None:
+                self._write(None)
+            return
+        if row is not None and now_us < row.next_us and self._still_waits(row):
+            return
+        head = self._first()
+        if head is None:
+            if row is not None:
+                self._write(None)
+            return
+        same = row is not None and _place(row) == head.key
+        if row is None or not same or row.nodes:  # new, or its nodes were kept long enough
+            self._write(self._begun(head))
+            return
+        nodes = self._nodes_for(head)
+        kept = replace(
+            row, next_us=now_us + (rules.holdFor if nodes else rules.holdAfter), nodes=nodes
+        )
+        self._write(kept)
+
+    def _write(self, row: Head | None) -> None:
+        old = self.state.head()
+        if old is not None and old.nodes and (row is None or row.nodes != old.nodes):
+            self.placement.let_some_go = True  # others may use them now
+        self.trial.put("head", "head", row)
+
+    def _begun(self, head: Unit) -> Head:
+        assert self.state.policy is not None
+        key = head.key
+        return Head(
+            created_us=key.created_us,
+            name=key.name,
+            negative_priority=key.negative_priority,
+            negative_sub_priority=key.negative_sub_priority,
+            next_us=self.trial.now_us + self.state.policy.queue.holdAfter,
+            since_us=self.trial.now_us,
+            uid=key.uid,
+        )
+
+    def _still_waits(self, row: Head) -> bool:
+        state = self.state
+        if row.uid:
+            return row.uid in state.waiting
+        return any(
+            uid in state.waiting
+            for key in row.name.split(",")
+            for uid in state.members.get(key, ())
+        )
+
+    def _first(self) -> Unit | None:
+        """The first unit in line that waits for room."""
+        state = self.state
+        best: tuple[OrderKey, Pod] | None = None
+        groups: dict[tuple[str, ...], None] = {}
+        for uid in state.waiting:
+            pod = state.pods[uid]
+            if pod.diagnosis is None or pod.diagnosis.code not in _FOR_ROOM or pod.nominated:
+                continue
+            gang = state.gangs.get(state.gang_key(pod))
+            if gang is not None and not self.line.comes_alone(state.gang_key(pod)):
+                groups[gang.groups or (state.gang_key(pod),)] = None
+                continue
+            key = self.line.single(pod).key
+            if best is None or key < best[0]:
+                best = key, pod
+        units = [self.line.group(keys) for keys in groups]
+        units += [self.line.single(best[1])] if best is not None else []
+        return min(units, key=lambda unit: unit.key, default=None)
+
+    # -- which nodes -----------------------------------------------------------------------------------------
+
+    def _nodes_for(self, head: Unit) -> tuple[str, ...]:
+        """Nodes on which all that the unit still needs would fit, were they empty; empty: there are not enough."""
+        assert self.state.policy is not None
+        names = self.state.columns.names
+        bound = max(len(self.state.nodes) * self.state.policy.queue.holdNodesPercent // 100, 1)
+        chosen: dict[str, None] = {}
+        for pod, count in self._asked(head):
+            scores = self.state.scores_of(pod)
+            left = count
+            for node_ord, slots in self._emptied(scores):
+                if left <= 0:
+                    break
+                if names[node_ord] not in chosen:
+                    chosen[names[node_ord]] = None
+                    left -= slots
+            if left > 0:
+                return ()
+        return tuple(sorted(list(chosen)[:bound]))
+
+    def _asked(self, head: Unit) -> list[tuple[Pod, int]]:
+        """One pod of each class that the unit needs room for, and how many of it."""
+        if head.uid:
+            return [(self.state.pods[head.uid], 1)]
+        counts: dict[bytes, tuple[Pod, int]] = {}
+        for key in head.gangs:
+            gang = self.state.gangs.get(key)
+            needed = self.line.needed(key, gang) if gang is not None else 0
+            for pod in self.line.ready(key)[:needed]:
+                known = counts.get(bytes(pod.spec), (pod, 0))
+                counts[bytes(pod.spec)] = (known[0], known[1] + 1)
+        return list(counts.values())
+
+    def _emptied(self, scores: ClassScores) -> list[tuple[int, int]]:
+        """(ordinal, pods of the class that would fit if it were empty), the nodes with the least in use first."""
+        columns = self.state.columns
+        refresh(self.state, scores)
+        ords = (scores.reason == MAY).nonzero()[0]
+        slots = np.full(len(ords), np.iinfo(np.int64).max, dtype=np.int64)
+        in_use = np.zeros(len(ords), dtype=np.int64)
+        for axis, amount in scores.request.items():
+            if amount:
+                total = columns.total[axis].take(ords)
+                np.minimum(slots, total // amount, out=slots)
+                share = columns.used[axis].take(ords) * 1_000 // np.maximum(total, 1)
+                np.maximum(in_use, share, out=in_use)
+        order = np.lexsort((ords, in_use))
+        return [(int(ords[i]), int(slots[i])) for i in order.tolist() if slots[i] > 0]
+
+
+def _place(row: Head) -> OrderKey:
+    return OrderKey(
+        row.negative_priority, row.negative_sub_priority, row.created_us, row.name, row.uid
+    )

@@ -1,0 +1,139 @@
+"""Head of line and starvation: what can't fit blocks nobody, and isn't starved by those that can."""
+
+from state import invariants, snapshot
+from tests.builders import START_US, Core, Json, gone, member, node, pod, podgroup
+from tests.unit.state.test_gangs import crew
+
+MINUTE_US = 60_000_000
+RULES = {"holdAfter": "10m", "holdFor": "30m", "holdNodesPercent": 50}
+
+
+def busy(nodes: int = 4, **queue: object) -> Core:
+    """Nodes of 200 with a small pod on each, and a gang at the head that needs two whole ones."""
+    core = Core(queue={**RULES, **queue})
+    core.see(*[node(f"n{index}", 200) for index in range(nodes)])
+    core.see(*[pod(f"p{index}", 100, node=f"n{index}") for index in range(nodes)])
+    core.see(podgroup("big", 2), *crew("big", 2, cpu=200))
+    return core
+
+
+def small(name: str, **fields: object) -> Json:
+    """A pod that came after the gang."""
+    return pod(name, 100, created_us=START_US + 10, **fields)
+
+
+def later(core: Core, minutes: float) -> None:
+    """Time passes in a tick."""
+    core.see(advance_us=round(minutes * MINUTE_US))
+    invariants.check(core.state)
+
+
+def test_a_gang_that_cannot_fit_does_not_block_what_can() -> None:
+    """Backfill: a small pod behind it is placed at once."""
+    core = busy()
+    core.see(small("s"))
+    assert "s" in core.binds()
+
+
+def test_after_its_time_at_the_head_nodes_are_kept_for_it() -> None:
+    """Two of four nodes, those with the least in use; small pods get the others, then wait and are told why."""
+    core = busy()
+    core.see(gone("pods", "p3"))
+    later(core, 10)
+    assert ("n0", "n3") == core.state.head().nodes
+    core.see(*[small(f"s{index}") for index in range(3)])
+    assert {"n1", "n2"} == {core.binds()[name] for name in ("s0", "s1")}
+    assert ("s2" in core.binds(), core.code("s2")) == (False, "InsufficientResources")
+    assert 2 == core.pod("s2").diagnosis.details["nodes"]["KeptForHead"]
+
+
+def test_kept_room_goes_to_the_head() -> None:
+    """When the pods on the kept nodes have gone, the gang starts there, and nothing is kept any more."""
+    core = busy()
+    later(core, 10)
+    core.see(gone("pods", "p0"))
+    core.see(small("s"))
+    core.see(gone("pods", "p1"))
+    assert {"big-0", "big-1"} <= set(core.binds())
+    assert {"n0", "n1"} == {core.binds()["big-0"], core.binds()["big-1"]}
+    assert core.state.head() is None
+    assert {} == core.state.kept
+
+
+def test_without_keeping_the_same_gang_starves() -> None:
+    """The same events with `holdAfter` 0: the small pod takes the room, and the gang waits on."""
+    core = busy(nodes=2, holdAfter=0)
+    later(core, 10)
+    core.see(gone("pods", "p0"))
+    core.see(small("s"))
+    core.see(gone("pods", "p1"))
+    assert "s" in core.binds()
+    assert "big-0" not in core.binds()
+
+
+def test_more_important_pods_use_what_is_kept() -> None:
+    """Kept is kept from what comes after the head, not from what comes before it."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    later(core, 10)
+    core.see(gone("pods", "p0"))
+    core.see(small("s"))
+    core.see(small("urgent", spec={"priority": 5}))
+    assert "urgent" in core.binds()
+    assert "s" not in core.binds()
+
+
+def test_keeping_ends_after_its_time() -> None:
+    """After `holdFor` the others have their turn for as long as it took to begin."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    later(core, 10)
+    core.see(gone("pods", "p0"), small("s"))
+    assert "s" not in core.binds()
+    later(core, 29)
+    assert "s" not in core.binds()
+    later(core, 1)
+    assert core.decisions[-1].work_left
+    core.see()
+    assert "s" in core.binds()
+
+
+def test_no_more_nodes_than_policy_says() -> None:
+    """A gang that would need all four nodes gets two kept."""
+    core = busy()
+    core.see(podgroup("big", 4, rv=2), member("big-2", "big", 200), member("big-3", "big", 200))
+    later(core, 10)
+    assert 2 == len(core.state.head().nodes)
+
+
+def test_nothing_is_kept_for_what_never_fits() -> None:
+    """Members larger than any node."""
+    core = Core(queue=RULES)
+    core.see(
+        node("n", 200), podgroup("huge", 1), *crew("huge", 1, cpu=300), pod("p", 100, node="n")
+    )
+    later(core, 10)
+    later(core, 10)
+    assert () == core.state.head().nodes
+
+
+def test_a_new_head_begins_anew() -> None:
+    """The first one is deleted after nine minutes: for the next one nothing is kept a minute later."""
+    core = busy()
+    core.see(podgroup("next", 2, created_us=START_US + 1), *crew("next", 2, cpu=200))
+    later(core, 9)
+    core.see(gone("pods", "big-0"), gone("pods", "big-1"))
+    later(core, 1)
+    assert () == core.state.head().nodes
+    later(core, 9)
+    assert 2 == len(core.state.head().nodes)
+
+
+def test_kept_nodes_survive_a_restart() -> None:
+    """A State from a snapshot keeps the same nodes from the same pods."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    later(core, 10)
+    core.see(gone("pods", "p0"))
+    record = core.journal.record(small("s"))
+    core.state = snapshot.decode(snapshot.encode(core.state))
+    invariants.check(core.state)
+    core.take(record)
+    assert "s" not in core.binds()
