@@ -14,7 +14,7 @@ from state.model.rows import Gang, Pod
 from state.model.state import State
 from state.placement import Placement
 from state.rules.explain import gave_way, no_longer_kept, node_closed, timed_out
-from state.rules.gangs import NON_STRICT, keeps_waiting
+from state.rules.gangs import keeps_waiting, sends_back
 
 
 class Holds:
@@ -33,7 +33,7 @@ class Holds:
         if gang.rest_until_us > self.trial.now_us:
             return False
         if group is None or group.group != UPSTREAM:
-            return gang.mode == NON_STRICT
+            return not sends_back(gang.mode, self.line.match(gang), satisfied=gang.satisfied)
         assert state.policy is not None
         percentage = state.policy.gangs.podGroupRejectPercentage
         return keeps_waiting(gang.min_member, sum(self.line.assigned(key)), percentage)

@@ -22,6 +22,11 @@ def still_needed(match: str, min_member: int, waiting: int, bound: int, *, satis
     return 0 if satisfied else max(min_member - waiting, 0)
 
 
+def sends_back(mode: str, match: str, *, satisfied: bool) -> bool:
+    """Whether all that wait with the gang let go when a member of it has no node: it is Strict, and hasn't started."""
+    return mode != NON_STRICT and not (match == ONCE_SATISFIED and satisfied)
+
+
 def keeps_waiting(min_member: int, assigned: int, reject_percentage: int) -> bool:
     """Whether an upstream gang that lacks members goes on waiting with those that it has: its gap, in percent of
     `min_member`, is at most `reject_percentage`. 0: never, so that a gang that doesn't fit holds nothing.
