@@ -17,6 +17,8 @@ from streams.chain import DecisionChain, RecordHeader, read_decision_header, rea
 from streams.history import Bound, Entry, History, HistoryDamaged, Progress, Start
 from streams.translate import State, to_record, to_state
 
+#: Stale entries that are remembered.
+_SKIPPED_KEPT = 10_000
 _PROGRESS_EVERY: Final = 64
 
 
@@ -81,7 +83,8 @@ class _Verifier:
         self._chain = start.chain()
         self._decisions = _DecisionsInOrder(history.decisions(start), start.decision_chain())
         self._orphan: RecordHeader | None = None
-        self._skipped_hashes: set[str] = set()
+        #: Hashes of stale entries, the newest last; a stale writer may build on them much later.
+        self._skipped_hashes: dict[str, None] = {}
         self._state = to_state(start.state_bytes)
         self._found = Verification(
             first=start.sequence + 1,
@@ -112,7 +115,6 @@ class _Verifier:
                 self._skip(header, data)
                 continue
             self._orphan = None
-            self._skipped_hashes.clear()
             found.difference = self._fold(data)
             if found.difference is not None:
                 return
@@ -163,11 +165,15 @@ class _Verifier:
         seen.
         """
         self._found.stale += 1
-        known = self._skipped_hashes | {self._chain.last_hash}
         later = header is not None and header.sequence > self._chain.sequence
-        if later and header is not None and header.prev not in known and self._orphan is None:
-            self._orphan = header
-        self._skipped_hashes.add(sha256(data).hexdigest())
+        if later and header is not None and not self._is_known(header.prev):
+            self._orphan = self._orphan or header
+        self._skipped_hashes[sha256(data).hexdigest()] = None
+        if len(self._skipped_hashes) > _SKIPPED_KEPT:
+            del self._skipped_hashes[next(iter(self._skipped_hashes))]
+
+    def _is_known(self, record_hash: str) -> bool:
+        return record_hash == self._chain.last_hash or record_hash in self._skipped_hashes
 
     def _ends_clean(self) -> Difference | None:
         """At the end of the journal: nothing accepted may be missing, and no decision may be
