@@ -158,6 +158,17 @@ def _feed_records(roles: Roles) -> Samples:
         yield (role, "log"), float(feed.filled)
 
 
+def _waiting(roles: Roles) -> Samples:
+    """Costs a pass over the waiting pods."""
+    if roles.decider is None:
+        return
+    state = roles.decider.decider.state
+    told = (state.pods[uid].diagnosis for uid in state.waiting)
+    codes = Counter("" if diagnosis is None else str(diagnosis.code) for diagnosis in told)
+    for code in sorted({"EvictionFutile", *codes}):
+        yield (code,), float(codes[code])
+
+
 def _disks(roles: Roles) -> Samples:
     for what, path in roles.disks.items():
         there = next(folder for folder in (path, *path.parents) if folder.exists())
@@ -194,6 +205,12 @@ MEASURED: Final = (
         "Entries read that are not history: a stale or a losing writer's.",
         ("topic",),
         _skipped,
+    ),
+    Measured(
+        "lockstep_waiting_pods",
+        "Pods of ours without a node, by what they were told; empty: nothing yet.",
+        ("code",),
+        _waiting,
     ),
     Measured(
         "lockstep_races_lost_total",

@@ -22,6 +22,7 @@ from streams.recovery import recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.sequencer import Sequencer
 from streams.translate import to_state
+from tests import builders
 from tests.alerts import fires, parse, produces
 from tests.unit.streams.pipeline import Log, node, pod
 
@@ -391,6 +392,30 @@ def test_an_append_that_fails_is_counted_and_tried_again(log: Log, metrics: Metr
         assert {frozenset(): 1.0} == parse(metrics.render())["lockstep_appends_failed_total"]
 
     play(story)
+
+
+@produces("LockstepEvictionsFutile")
+def test_evictions_that_lead_nowhere_end_and_are_told(metrics: Metrics) -> None:
+    """An owner puts its pod back on the node each time: after three the pod that wanted the room is told so."""
+    core = builders.Core()
+    core.see(builders.node("n", 100))
+    writer: Any = None
+    checkpointer: Any = SimpleNamespace(newest=None)
+    decider = Decider(core.state)
+    metrics.roles.decider = DeciderRole(decider, writer, Leadership(always=True), checkpointer)
+    core.see(builders.pod("hog-0", 100, node="n", owner="ReplicaSet/hog"))
+    core.see(builders.pod("claim", 100, spec={"priority": 10}))
+    for round_ in range(3):
+        assert not fires("LockstepEvictionsFutile", metrics.render())
+        evictions = [c for d in core.decisions for c in d.commands if c.kind == "EvictPod"]
+        assert f"hog-{round_}" == evictions[-1].name
+        again = builders.pod(f"hog-{round_ + 1}", 100, node="n", owner="ReplicaSet/hog")
+        core.see(builders.ended(evictions[-1].id))
+        core.see(again, builders.gone("pods", f"hog-{round_}"))
+    assert fires("LockstepEvictionsFutile", metrics.render())
+    waiting = parse(metrics.render())["lockstep_waiting_pods"]
+    assert {frozenset({("code", "EvictionFutile")}): 1.0} == waiting
+    assert 3 == sum(c.kind == "EvictPod" for d in core.decisions for c in d.commands)
 
 
 def test_an_empty_state_has_metrics(metrics: Metrics) -> None:
