@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from schemas.codec import encode
+from schemas.topics import RESOURCES
 from streams.log import open_reader, open_writer
 from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
@@ -25,6 +26,7 @@ from tests.integration.test_deploy import crd_files, documents, established
 pytestmark = pytest.mark.controlplane
 
 HOME = "lockstep-system"
+GROUPS = "gang.scheduling.koordinator.sh/groups"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/lockstep-0"
 
 
@@ -209,6 +211,62 @@ def test_killed_three_times_while_a_thousand_pods_arrive(
     assert {1} == set(applied_binds(url).values())
 
 
+@pytest.mark.kafka
+def test_two_hundred_gangs_and_a_group_over_two_namespaces(
+    admin: Api, home: str, start: Start, kafka: KafkaAddress, prefix: str
+) -> None:
+    """Room for 120 gangs of five, killed twice on the way: each gang whole or not at all; with more nodes all of them.
+
+    Two of the gangs are one group, in a namespace each.
+    """
+    away = f"{home}-away"
+    admin.create(manifests.namespace(away))
+    url = f"kafka://{kafka.bootstrap}?prefix={prefix}"
+    size = {"cpu": "1", "memory": "8Gi"}
+    admin.create(*[manifests.node(f"n{index}", size) for index in range(60)])
+    names = [f"g{index}" for index in range(198)]
+    places = [(home, name) for name in names] + [(home, "left"), (away, "right")]
+    group = json.dumps([f"{home}/left", f"{away}/right"])
+    run = start(url, "--identity", "the-only-one")
+    for part in range(4):
+        for namespace, name in places[part * 50 : (part + 1) * 50]:
+            podgroup = pod_group(name, namespace, 5)
+            podgroup["apiVersion"] = "scheduling.sigs.k8s.io/v1alpha1"
+            if name in ("left", "right"):
+                podgroup["metadata"]["annotations"] = {GROUPS: group}
+            label = {"pod-group.scheduling.sigs.k8s.io": name}
+            members = [
+                manifests.pod(f"{name}-{n}", {"cpu": "100m"}, namespace=namespace, labels=label)
+                for n in range(5)
+            ]
+            admin.create(podgroup, *members)
+        if part in (1, 2):
+            run.kill()
+            run.start()
+
+    def bound() -> dict[tuple[str, str], int]:
+        counts = dict.fromkeys(places, 0)
+        for namespace in (home, away):
+            for pod in admin.pods(namespace):
+                gang = pod["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io"]
+                counts[namespace, gang] += "nodeName" in pod["spec"]
+        return counts
+
+    wait_for("600 pods", lambda: sum(bound().values()) == 600, seconds_max=180, every=1)
+    assert {0, 5} == set(bound().values())
+    assert bound()[home, "left"] == bound()[away, "right"]
+    assert max(used_cpu(admin).values()) <= 1_000
+    admin.create(*[manifests.node(f"m{index}", size) for index in range(40)])
+    wait_for("all pods", lambda: set(bound().values()) == {5}, seconds_max=180, every=1)
+    wait_for("the results", lambda: not open_commands(url), seconds_max=60, every=1)
+    assert 0 == run.stop()
+    code, found = lockstep("replay", "--log", url, "--verify")
+    assert (0, 0, 0) == (code, found["differences"], found["undecided"])
+    assert {1} == set(applied_binds(url).values())
+    admin.delete(f"/api/v1/namespaces/{away}")
+    admin.delete(f"/api/v1/namespaces/{away}/pods", grace_seconds=0)
+
+
 def open_commands(url: str) -> list[Any]:
     commands: list[Any] = lockstep("state", "commands", "--log", url)[1]["commands"]
     return commands
@@ -320,7 +378,7 @@ def test_a_cluster_that_is_almost_full_is_never_over_committed(
     assert {4_000} == set(used_cpu(admin).values())
     assert 0 == run.stop()
     run.start()
-    wait_for("synced again", lambda: run.said("synced") >= 18)
+    wait_for("synced again", lambda: run.said("synced") >= 2 * len(RESOURCES))
     time.sleep(2)
     assert {4_000} == set(used_cpu(admin).values())
     assert full_count == phases(admin, home).count("Running")
