@@ -31,7 +31,7 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
         claimant=claimant,
         namespace=victim.namespace,
         node=victim.node or victim.assumed,
-        owner=victim.owner and f"{victim.namespace}/{victim.owner}",
+        owner=f"{victim.namespace}/{victim.owner or victim.uid}",
     )
     trial.put("preempted", key, note)
     _send(trial, key, asked)

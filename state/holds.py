@@ -86,7 +86,7 @@ class Holds:
         self._check_holders()
         for uid in sorted(state.nominated):
             pod = state.pods[uid]
-            if pod.nominated_until_us <= now_us or pod.nominated not in state.nodes:
+            if pod.nominated_until_us <= now_us or not self.placement.may_stay(pod):
                 self.placement.let_go(pod, no_longer_kept(state.gang_key(pod), pod.nominated))
         for key in sorted(state.resting):
             gang = state.gangs[key]

@@ -144,8 +144,8 @@ class Placement:
         self.let_some_go = True
 
     def may_stay(self, pod: Pod) -> bool:
-        """Whether the node that the pod holds is still there and open to it."""
-        node = self.state.nodes.get(pod.assumed)
+        """Whether the node that the pod holds, or is nominated for, is still there and open to it."""
+        node = self.state.nodes.get(pod.assumed or pod.nominated)
         return node is not None and node_reason(self.state.class_of(pod), node) == MAY
 
     def slots(self, pod: Pod) -> int:

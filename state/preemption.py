@@ -228,11 +228,9 @@ class Preemption:
         return not self._is_futile(claim, pod)
 
     def _is_futile(self, claim: Claim, pod: Pod) -> bool:
-        """Whether the pod's owner put as many pods back on that node as policy allows to evict for this claimant."""
-        if not pod.owner:
-            return False
+        """Whether that owner's pods, or this very one, were evicted there for the claimant as often as policy allows."""
         assert self.state.policy is not None
-        owner, node = f"{pod.namespace}/{pod.owner}", pod.node or pod.assumed
+        owner, node = f"{pod.namespace}/{pod.owner or pod.uid}", pod.node or pod.assumed
         preempted: dict[str, Preempted] = self.state.tables["preempted"]
         rounds = sum(
             1

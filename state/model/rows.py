@@ -222,13 +222,13 @@ class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Preempted(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, `ns/KIND/NAME`."""
+    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, or its uid."""
 
     at_us: int
     claimant: str
     namespace: str
     node: str
-    owner: str = ""
+    owner: str
 
 
 class Head(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

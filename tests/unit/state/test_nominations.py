@@ -1,0 +1,82 @@
+"""Room that is kept for a pod while others leave: whose it is, and when it is given up."""
+
+import pytest
+
+from state import invariants
+from tests.builders import Core, ended, gone, node, pod
+
+PREEMPTED = {"priority": 10}
+
+
+def claimed(**policy: object) -> Core:
+    """A pod that was nominated for the room of a less important one."""
+    core = Core(**policy)
+    core.see(node("n", 100), pod("low", 100, node="n"))
+    core.see(pod("high", 100, spec=PREEMPTED))
+    assert ("n", "Preempting") == (core.pod("high").nominated, core.code("high"))
+    return core
+
+
+def evictions(core: Core) -> list[str]:
+    """Ids of the evictions so far."""
+    return [c.id for d in core.decisions for c in d.commands if c.kind == "EvictPod"]
+
+
+def test_room_that_comes_free_goes_to_who_claimed_it() -> None:
+    """An older pod of the lower priority does not get it."""
+    core = claimed()
+    core.see(pod("older", 100, created_us=1))
+    core.see(ended(evictions(core)[0]))
+    core.see(gone("pods", "low"))
+    assert {"high": "n"} == core.binds()
+    invariants.check(core.state)
+
+
+def test_a_claim_dies_with_its_pod() -> None:
+    """The claimant is deleted before the victim has gone: the next pod gets the room, without an eviction."""
+    core = claimed()
+    core.see(gone("pods", "high"), pod("next", 100))
+    core.see(ended(evictions(core)[0]))
+    core.see(gone("pods", "low"))
+    assert {"next": "n"} == core.binds()
+    assert 1 == len(evictions(core))
+
+
+def test_a_claim_that_is_over_is_made_anew_without_another_eviction() -> None:
+    """A victim that takes longer than `nominatedFor` to leave: waiting for it still costs nothing more."""
+    core = claimed(preemption={"nominatedFor": "60s"})
+    core.see(ended(evictions(core)[0]))
+    until_us = core.pod("high").nominated_until_us
+    assert until_us == core.decisions[-1].next_deadline_us
+    core.see(advance_us=60_000_000)
+    assert ("n", 1) == (core.pod("high").nominated, len(evictions(core)))
+    assert core.pod("high").nominated_until_us > until_us
+
+
+def test_a_claim_ends_when_the_node_is_closed_to_it() -> None:
+    """Cordoned while the victim leaves: the claimant takes another node when there is one."""
+    core = claimed()
+    core.see(node("n", 100, rv=2, unschedulable=True))
+    assert "" == core.pod("high").nominated
+    core.see(node("m", 100))
+    assert {"high": "m"} == core.binds()
+    invariants.check(core.state)
+
+
+@pytest.mark.parametrize("status", [403, 429])
+def test_evictions_that_are_refused_are_not_asked_for_without_end(status: int) -> None:
+    """The API server forbids them, or a budget does: three tries for one pod, then it is told."""
+    core = claimed()
+    for _ in range(5):
+        core.see(ended(evictions(core)[-1], "Refused", status=status))
+    assert 3 == len(evictions(core))
+    assert "EvictionFutile" == core.code("high")
+    invariants.check(core.state)
+
+
+def test_room_elsewhere_ends_the_claim() -> None:
+    """A node joins while the victim leaves."""
+    core = claimed()
+    core.see(node("m", 100))
+    assert {"high": "m"} == core.binds()
+    assert "" == core.pod("high").nominated
