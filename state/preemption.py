@@ -228,7 +228,7 @@ class Preemption:
         return not self._is_futile(claim, pod)
 
     def _is_futile(self, claim: Claim, pod: Pod) -> bool:
-        """Whether that owner's pods, or this very one, were evicted there for the claimant as often as policy allows."""
+        """Whether that owner's pods, or this one, were evicted there for the claimant as often as policy allows."""
         assert self.state.policy is not None
         owner, node = f"{pod.namespace}/{pod.owner or pod.uid}", pod.node or pod.assumed
         preempted: dict[str, Preempted] = self.state.tables["preempted"]
