@@ -55,8 +55,8 @@ class Cycle:
                 return
             queue.tell(self._attempt(unit))
         self.head.check()
-        # Who was tried before room was let go may fit now.
-        trial.wake = trial.work_left = self.placement.let_some_go
+        # Who was tried before room was let go may fit now; who was not told is told in the next one.
+        trial.wake = trial.work_left = self.placement.let_some_go or self.placement.untold
 
     def _attempt(self, unit: Unit) -> bool:
         if not self.state.kept:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from state.candidates import count_reasons, count_slots, most_free, pick_node
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import let_go
+from state.model.limits import TOLD_MAX
 from state.model.rows import OpenCommand, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.seen import DeviceHeld
@@ -39,6 +40,8 @@ class Placement:
         self.state: State = trial.state
         self.placed = 0
         self.let_some_go = False
+        self.untold = False  # there was more to tell than one decision takes
+        self._news = 0
         self.moves = 0  # pods placed, or taken off a node, and not undone
         self._misfits: dict[bytes, Misfit] = {}
         self._told: dict[str, None] = {}  # who let go: why is worth more than what it lacks now
@@ -200,6 +203,10 @@ class Placement:
         pod = self.state.pods[pod.uid]
         backoff_us = pod.backoff_us if pod.backoff_us > self.trial.now_us else 0
         if (pod.diagnosis, pod.parked, pod.backoff_us) != (diagnosis, parked, backoff_us):
+            if self._news >= TOLD_MAX:
+                self.untold = True
+                return
+            self._news += 1
             told = replace(pod, backoff_us=backoff_us, diagnosis=diagnosis, parked=parked)
             self.trial.put("pods", pod.uid, told)
 

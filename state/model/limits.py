@@ -21,6 +21,8 @@ TOUCH_LOG_MAX: Final = 65_536
 #: Pod classes and label sets cached at once; the oldest is forgotten first (only a cache).
 CLASSES_MAX: Final = 4_096
 LABEL_SETS_MAX: Final = 200_000
+#: Waiting pods that are told something new in one cycle; more would make a decision larger than the log takes.
+TOLD_MAX: Final = 2_000
 MINUTE_US: Final = 60_000_000
 #: So long an eviction that made room counts when rounds are looked at that lead nowhere.
 FUTILE_WINDOW_US: Final = 3_600_000_000

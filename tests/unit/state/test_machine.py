@@ -165,3 +165,15 @@ def test_damaged_decisions_are_refused(data: bytes) -> None:
     """What is no decision is an `InvalidMessage`, not a crash."""
     with pytest.raises(InvalidMessage, match="NotADecision"):
         to_decision(data)
+
+
+def test_a_decision_tells_no_more_pods_than_the_log_takes() -> None:
+    """Five thousand waiting pods of one class learn of a new node that is closed to them: in three decisions."""
+    core = Core()
+    for first in range(0, 5_000, 500):
+        core.see(*[pod(f"p{index}", 9_000) for index in range(first, first + 500)])
+    told = [len(core.see(node("n", 100)).diagnoses)]
+    while core.decisions[-1].work_left:
+        told.append(len(core.see().diagnoses))
+    assert [2_000, 2_000, 1_000] == told
+    assert max(len(decision.data) for decision in core.decisions) < 4_000_000
