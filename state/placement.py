@@ -17,7 +17,7 @@ from state.model.seen import DeviceHeld
 from state.model.state import State
 from state.model.trial import Trial
 from state.rules.allocate import allocation_annotation, whole_cards
-from state.rules.explain import Misfit
+from state.rules.explain import Misfit, with_conflicts
 from state.rules.filters import node_reason
 
 
@@ -201,6 +201,7 @@ class Placement:
         if pod.uid in self._told:
             return
         pod = self.state.pods[pod.uid]
+        diagnosis = with_conflicts(diagnosis, self.state.membership(pod).conflicts)
         backoff_us = pod.backoff_us if pod.backoff_us > self.trial.now_us else 0
         if (pod.diagnosis, pod.parked, pod.backoff_us) != (diagnosis, parked, backoff_us):
             if self._news >= TOLD_MAX:

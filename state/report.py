@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from state.model.gangs import podgroup_of
-from state.model.podclass import CARD_RESOURCES
+from state.model.podclass import CARD_RESOURCES, match_conflicts
 from state.model.rows import OpenCommand, Pod, Quota
 from state.model.seen import GroupStatus
 from state.model.state import FINISHED, State, place_of
@@ -82,8 +82,28 @@ def gang_row(state: State, key: str) -> Json:
         "assumed": sum(1 for pod in pods if pod.assumed),
         "bound": sum(1 for pod in pods if pod.node),
         "group": list(gang.groups) or None,
+        "conflicts": gang_conflicts(state, key) or None,
         "diagnosis": diagnosis_row(first) if first is not None else None,
     }
+
+
+def gang_conflicts(state: State, key: str) -> list[str]:
+    """Where what declares the gang contradicts itself: spellings, members, PodGroups of both API groups."""
+    members = [state.membership(state.pods[uid]) for uid in sorted(state.members.get(key, ()))]
+    found = {text: None for said in members for text in said.conflicts}
+    gang, group = state.gangs[key], podgroup_of(state, key)
+    if group is not None:
+        found.update(dict.fromkeys(match_conflicts(group.annotations)))
+        for other in (state.podgroups[uid] for uid in state.groups_named.get(key, ())):
+            if other.group != group.group and other.min_member != group.min_member:
+                text = f"minMember {group.min_member}, which counts; in {other.group} {other.min_member}"
+                found[f"in {group.group} {text}"] = None
+    elif gang.source:
+        for said in members:
+            if said.min_member != gang.min_member:
+                text = f"{gang.min_member}, which counts; another member says {said.min_member}"
+                found[f"the first member says min-available {text}"] = None
+    return sorted(found)
 
 
 def gang_phase(state: State, key: str) -> str:

@@ -37,12 +37,23 @@ _GROUP_LABELS: Final = ("pod-group.scheduling.sigs.k8s.io", "scheduling.x-k8s.io
 _LIGHT_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 _LIGHT_MIN: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 _GANG: Final = "gang.scheduling.koordinator.sh/"
-_DURATION_PART: Final = re.compile("([0-9]+)([hmsu]+)")
-_UNITS_US: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+_DURATION_PART: Final = re.compile("([0-9]*)(?:[.]([0-9]*))?(h|ms|m|s|us|\u00b5s|\u03bcs|ns)")
+_UNITS_NS: Final = {
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ns": 1,
+}
 _MATCH_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 MATCH_POLICIES: Final = ("once-satisfied", "waiting-and-running", "only-waiting")
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
 _SUB_PRIORITY: Final = "koordinator.sh/priority"
+#: So much of what an annotation says is repeated in a message.
+_SHOWN: Final = 253
 _INT32: Final = re.compile("[+-]?[0-9]{1,10}")
 
 
@@ -101,18 +112,21 @@ class PodClass(Struct, frozen=True, eq=False):
 
 
 class Membership(Struct, frozen=True):
-    """What labels and annotations say: the gang's name, an annotation gang's own numbers, the quota label."""
+    """What labels and annotations say: the gang's name, an annotation gang's own numbers, the quota label.
+
+    `conflicts`: spellings that say different things, each with the one that counts first.
+    """
 
     gang: str = ""
     from_pods: bool = False
     min_member: int = 0
-    total: int = 0
     mode: str = "Strict"
     groups: tuple[str, ...] = ()
     wait_us: int = 0
     match: str = ""
     quota: str = ""
     sub_priority: int = 0
+    conflicts: tuple[str, ...] = ()
 
 
 _spec_decoder = msgspec.json.Decoder(SpecSeen)
@@ -210,25 +224,44 @@ def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
     """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1)."""
     labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)
     quota, sub_priority = labels.get(_QUOTA_LABEL, ""), _whole(labels.get(_SUB_PRIORITY, ""))
-    for key in _GROUP_LABELS:
-        if labels.get(key):
-            return Membership(gang=labels[key], quota=quota, sub_priority=sub_priority)
-    name = labels.get(_LIGHT_NAME) or annotations.get(_GANG + "name", "")
-    if not name:
+    names = _said(labels, "label", *_GROUP_LABELS, _LIGHT_NAME)
+    names += _said(annotations, "annotation", _GANG + "name")
+    if not names:
         return Membership(quota=quota, sub_priority=sub_priority)
-    minimum = _natural(labels.get(_LIGHT_MIN) or annotations.get(_GANG + "min-available", ""))
-    total = max(_natural(annotations.get(_GANG + "total-number", "")), minimum)
+    if any(labels.get(key) for key in _GROUP_LABELS):
+        return Membership(
+            gang=names[0][1],
+            quota=quota,
+            sub_priority=sub_priority,
+            conflicts=_conflicts(names),
+        )
+    minimums = _said(labels, "label", _LIGHT_MIN)
+    minimums += _said(annotations, "annotation", _GANG + "min-available")
+    minimum = _natural(minimums[0][1]) if minimums else 0
     return Membership(
-        gang=name,
+        gang=names[0][1],
         from_pods=True,
         min_member=minimum,
-        total=total,
         mode=gang_mode(annotations),
         groups=gang_groups(annotations),
         wait_us=gang_wait_us(annotations),
         match=gang_match(annotations),
         quota=quota,
         sub_priority=sub_priority,
+        conflicts=_conflicts(names) + _conflicts(minimums) + match_conflicts(annotations),
+    )
+
+
+def _said(where: dict[str, str], kind: str, *keys: str) -> list[tuple[str, str]]:
+    """What these keys say, in the order in which they count: (spelling, value)."""
+    return [(f"{kind} {key}", where[key]) for key in keys if where.get(key)]
+
+
+def _conflicts(said: list[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(
+        f"{said[0][0]} says {said[0][1][:_SHOWN]}, which counts; {spelling} says {value[:_SHOWN]}"
+        for spelling, value in said[1:]
+        if value != said[0][1]
     )
 
 
@@ -243,6 +276,11 @@ def gang_match(annotations: dict[str, str]) -> str:
     return said if said in MATCH_POLICIES else ""
 
 
+def match_conflicts(annotations: dict[str, str]) -> tuple[str, ...]:
+    """The two keys of the match policy say different things."""
+    return _conflicts(_said(annotations, "annotation", _GANG + "match-policy", _MATCH_ALIAS))
+
+
 def gang_groups(annotations: dict[str, str]) -> tuple[str, ...]:
     """The gangs (`ns/name`, sorted) that bind only together with this one; empty: alone."""
     try:
@@ -253,14 +291,18 @@ def gang_groups(annotations: dict[str, str]) -> tuple[str, ...]:
 
 
 def gang_wait_us(annotations: dict[str, str]) -> int:
-    """The gang's own wait time in microseconds; 0: not given (whole Go units from hours to microseconds)."""
-    text, total, at = annotations.get(_GANG + "waiting-time", ""), 0, 0
+    """The gang's own wait time in microseconds, from a Go duration such as `1h30m` or `1.5h`; 0: none is given."""
+    text, total_ns, at = annotations.get(_GANG + "waiting-time", "").removeprefix("+"), 0, 0
     while part := _DURATION_PART.match(text, at):
-        factor = _UNITS_US.get(part[2])
-        if len(part[1]) > DIGITS_MAX or factor is None:
+        whole, fraction = part[1], part[2] or ""
+        if not whole + fraction or max(len(whole), len(fraction)) > DIGITS_MAX:
             return 0
-        total, at = total + int(part[1]) * factor, part.end()
-    return min(total, ANNOTATED_MAX) if at == len(text) else 0
+        digits = int(whole + fraction)
+        total_ns += digits * _UNITS_NS[part[3]] // 10 ** len(fraction)
+        at = part.end()
+    if at != len(text):
+        return 0
+    return min(-(-total_ns // 1_000), ANNOTATED_MAX)
 
 
 def _whole(text: str) -> int:

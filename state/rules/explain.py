@@ -188,6 +188,18 @@ def evictions_limited(unit: str, until_us: int) -> Diagnosis:
     )
 
 
+def with_conflicts(diagnosis: Diagnosis, conflicts: tuple[str, ...]) -> Diagnosis:
+    """The diagnosis of a pod whose labels and annotations contradict each other: it names what they say, too."""
+    if not conflicts:
+        return diagnosis
+    details = {**diagnosis.details, "conflicts": list(conflicts)}
+    return Diagnosis(
+        code=diagnosis.code,
+        details={name: details[name] for name in sorted(details)},
+        message=f"{diagnosis.message} ({'; '.join(conflicts)})",
+    )
+
+
 def node_closed(gang: str, node: str) -> Diagnosis:
     """Diagnosis of a member whose node left, or is closed to it now."""
     return Diagnosis(
