@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from state.model.columns import Ints
-from state.model.limits import SCALAR_TOUCHES_MAX, SCORE_BLOCK
+from state.model.columns import Columns, Ints
+from state.model.limits import RUN_MIN, SCALAR_TOUCHES_MAX, SCORE_BLOCK
 from state.model.scores import KEPT, MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
 from state.rules.filters import node_reason
@@ -18,11 +18,62 @@ from state.rules.score import score_node, score_nodes
 def pick_node(state: State, scores: ClassScores) -> int:
     """The ordinal of the node with the highest score, of equals the lowest ordinal; -1: none is feasible."""
     refresh(state, scores)
+    return _best(scores)
+
+
+def pick_nodes(state: State, scores: ClassScores, count: int) -> list[int]:
+    """What `pick_node` would give `count` pods of the class one after another; fewer than that: no more fit."""
+    refresh(state, scores)
+    return (_pick_few if count < RUN_MIN else _pick_many)(state.columns, scores, count)
+
+
+def _best(scores: ClassScores) -> int:
     block = int(scores.best.argmax())
     if scores.best.item(block) < 0:
         return -1
     first = block * SCORE_BLOCK
     return first + int(scores.score[first : first + SCORE_BLOCK].argmax())
+
+
+def _pick_few(columns: Columns, scores: ClassScores, count: int) -> list[int]:
+    """One after another, with each pick's node scored as it would be then; afterwards as it was."""
+    before: dict[int, int] = {}
+    picked: list[int] = []
+    while len(picked) < count and (node_ord := _best(scores)) >= 0:
+        before.setdefault(node_ord, scores.score.item(node_ord))
+        picked.append(node_ord)
+        _set_score(
+            scores, node_ord, score_node(columns, scores, node_ord, picked.count(node_ord) + 1)
+        )
+    for node_ord, score in before.items():
+        _set_score(scores, node_ord, score)
+    return picked
+
+
+def _pick_many(columns: Columns, scores: ClassScores, count: int) -> list[int]:
+    """All nodes of the highest score at once.
+
+    What is put on a node never makes it better. So picks go down by score, of equals by ordinal, and a node has its
+    turn again and again until its score falls.
+    """
+    score = scores.score.copy()
+    put = np.ones(scores.capacity, dtype=np.int64)
+    picked: list[int] = []
+    while len(picked) < count and (best := int(score.max())) >= 0:
+        left = count - len(picked)
+        ords = (score == best).nonzero()[0][:left]
+        turns = np.zeros(len(ords), dtype=np.int64)
+        still = np.arange(len(ords), dtype=np.int64)
+        while len(still):
+            turns[still] += 1
+            at = ords[still]
+            put[at] += 1
+            score[at] = score_nodes(columns, scores, at, put[at])
+            still = still[score[at] == best]
+            # Who comes after enough turns of others has no second one.
+            still = still[still <= turns.cumsum().searchsorted(left)]
+        picked += np.repeat(ords, turns)[:left].tolist()
+    return picked
 
 
 def refresh(state: State, scores: ClassScores) -> None:
@@ -131,7 +182,11 @@ def _score_all(state: State, scores: ClassScores) -> None:
 
 
 def _score_one(state: State, scores: ClassScores, node_ord: int) -> None:
-    scores.score[node_ord] = score_node(state.columns, scores, node_ord)
+    _set_score(scores, node_ord, score_node(state.columns, scores, node_ord))
+
+
+def _set_score(scores: ClassScores, node_ord: int, score: int) -> None:
+    scores.score[node_ord] = score
     block = node_ord // SCORE_BLOCK
     scores.best[block] = scores.score[block * SCORE_BLOCK : (block + 1) * SCORE_BLOCK].max()
 

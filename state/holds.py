@@ -26,8 +26,8 @@ class Holds:
         self.trial = placement.trial
         self.state: State = placement.state
 
-    def keeps(self, key: str) -> bool:
-        """Whether the gang holds what it has now, though it or a partner lacks some."""
+    def keeps(self, key: str, placeable: int) -> bool:
+        """Whether the gang holds what it has, and so many more, though it or a partner lacks some."""
         state = self.state
         gang, group = state.gangs[key], podgroup_of(state, key)
         if gang.rest_until_us > self.trial.now_us:
@@ -36,7 +36,8 @@ class Holds:
             return not sends_back(gang.mode, self.line.match(gang), satisfied=gang.satisfied)
         assert state.policy is not None
         percentage = state.policy.gangs.podGroupRejectPercentage
-        return keeps_waiting(gang.min_member, sum(self.line.assigned(key)), percentage)
+        assigned = sum(self.line.assigned(key)) + placeable
+        return keeps_waiting(gang.min_member, assigned, percentage)
 
     def gather(self, key: str, pods: list[Pod]) -> None:
         gang = self.state.gangs[key]

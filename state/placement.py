@@ -4,10 +4,13 @@ Called by `state.units`, which decides what belongs together. What didn't fit is
 shrinks while units are tried, but for `let_go`, which forgets it.
 """
 
+from itertools import groupby
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state.candidates import count_reasons, count_slots, most_free, pick_node
+from state.candidates import count_reasons, count_slots, most_free, pick_node, pick_nodes
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import let_go
 from state.model.limits import TOLD_MAX
@@ -30,6 +33,18 @@ class Mark(Struct, frozen=True):
     let_some_go: bool
     told: int
     misfits: dict[bytes, Misfit]
+    misfits_known: int
+
+
+class Fit(Struct):
+    """Nodes for pods that belong together, worked out and not written: `chosen` pods with their nodes' ordinals.
+
+    `rest`: pods that got none; `misfit`: why, None where no more of them were needed.
+    """
+
+    chosen: list[tuple[Pod, int]]
+    rest: list[Pod]
+    misfit: Misfit | None = None
 
 
 class Placement:
@@ -54,7 +69,8 @@ class Placement:
             self.moves,
             self.let_some_go,
             len(self._told),
-            dict(self._misfits),
+            self._misfits,
+            len(self._misfits),
         )
 
     def back_to(self, mark: Mark) -> None:
@@ -62,56 +78,92 @@ class Placement:
         self.trial.back_to(mark.trial)
         self.placed, self.moves = mark.placed, mark.moves
         self.let_some_go = mark.let_some_go
-        self._misfits = dict(mark.misfits)
-        for uid in list(self._told)[mark.told :]:
-            del self._told[uid]
+        self._misfits = mark.misfits
+        _cut(self._misfits, mark.misfits_known)
+        _cut(self._told, mark.told)
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
     def place(self, pod: Pod, held_until_us: int = 0) -> bool:
         """Assumes the pod on its best node and commands the bind, unless it is to be held; False: no node fits."""
-        state = self.state
         if bytes(pod.spec) in self._misfits:
             return False
-        scores = state.scores_of(pod)
-        node_ord = pick_node(state, scores)
+        node_ord = pick_node(self.state, self.state.scores_of(pod))
         if node_ord < 0:
             return False
-        node = state.columns.names[node_ord]
+        self.put_on(pod, node_ord, held_until_us)
+        return True
+
+    def put_on(self, pod: Pod, node_ord: int, held_until_us: int = 0) -> None:
+        """Assumes the pod on a node where it fits, and commands the bind, unless it is to be held."""
+        node = self.state.columns.names[node_ord]
+        allocations = self._cards(self.state.scores_of(pod), node)
+        self.placed += 1
+        self.moves += 1
         placed = replace(
             pod,
-            allocations=self._cards(scores, node),
+            allocations=allocations,
             assumed=node,
             backoff_us=0,
-            diagnosis=None,
+            command="" if held_until_us else self._command(pod, node, allocations),
+            diagnosis=_holding(node, held_until_us) if held_until_us else None,
             held_until_us=held_until_us,
             nominated="",
             nominated_until_us=0,
             parked=False,
         )
-        self.placed += 1
-        self.moves += 1
-        if held_until_us:
-            self.trial.put(
-                "pods", pod.uid, replace(placed, diagnosis=_holding(node, held_until_us))
-            )
-        else:
-            self.send(placed)
-        return True
+        self.trial.put("pods", pod.uid, placed)
+
+    def place_run(self, pods: list[Pod]) -> int:
+        """Assumes pods of one class, as `place` would one after another, until one has no node; how many."""
+        ords = self._nodes_for(pods[0], len(pods))
+        for pod, node_ord in zip(pods, ords, strict=False):
+            self.put_on(pod, node_ord)
+        return len(ords)
+
+    def _nodes_for(self, pod: Pod, count: int) -> list[int]:
+        """Nodes for so many pods like this one; fewer: no more fit."""
+        if not count or bytes(pod.spec) in self._misfits:
+            return []
+        return pick_nodes(self.state, self.state.scores_of(pod), count)
+
+    def fit(self, pods: list[Pod], needed: int) -> Fit:
+        """Nodes for the first `needed` pods that fit, as if they were placed one after another. Writes nothing."""
+        fit = Fit(chosen=[], rest=[])
+        columns, charged = self.state.columns, []
+        for run in runs(pods):
+            wanted = min(len(run), needed - len(fit.chosen))
+            scores = self.state.scores_of(run[0])
+            ords = self._nodes_for(run[0], wanted)
+            fit.chosen += zip(run, ords, strict=False)
+            fit.rest += run[len(ords) :]
+            if ords and len(fit.chosen) < needed:  # whoever comes next must see it
+                columns.charge(scores.request, scores.podclass.cards, ords, +1)
+                charged.append((scores, ords))
+            if len(ords) < wanted:
+                fit.misfit = fit.misfit or self.misfit(run[0])
+        for scores, ords in charged:
+            columns.charge(scores.request, scores.podclass.cards, ords, -1)
+        if len(fit.chosen) == needed:
+            fit.misfit = None
+        return fit
 
     def send(self, pod: Pod) -> None:
         """Commands the bind of a pod that is assumed."""
+        command = self._command(pod, pod.assumed, pod.allocations)
+        sent = replace(pod, command=command, diagnosis=None, held_until_us=0)
+        self.trial.put("pods", pod.uid, sent)
+
+    def _command(self, pod: Pod, node: str, allocations: tuple[DeviceHeld, ...]) -> str:
         opened = OpenCommand(
             kind="BindPod",
             name=pod.name,
             namespace=pod.namespace,
             uid=pod.uid,
-            annotations=allocation_annotation(pod.allocations),
-            node=pod.assumed,
+            annotations=allocation_annotation(allocations),
+            node=node,
         )
-        command = self.trial.open(opened)
-        sent = replace(pod, command=command, diagnosis=None, held_until_us=0)
-        self.trial.put("pods", pod.uid, sent)
+        return self.trial.open(opened)
 
     def renounce(self, pod: Pod) -> Pod:
         """Gives up the room that the pod is nominated for; the pod as it is then."""
@@ -119,7 +171,7 @@ class Placement:
             return pod
         freed = let_go(pod)
         self.trial.put("pods", pod.uid, freed)
-        self._misfits.clear()
+        self._misfits = {}  # not cleared: marks know it
         return freed
 
     def nominate(self, pod: Pod, node: str, diagnosis: Diagnosis | None = None) -> None:
@@ -142,7 +194,7 @@ class Placement:
         self._told[pod.uid] = None
         told = replace(let_go(pod), diagnosis=diagnosis, parked=True)
         self.trial.put("pods", pod.uid, told)
-        self._misfits.clear()
+        self._misfits = {}  # not cleared: marks know it
         self.moves += 1
         self.let_some_go = True
 
@@ -210,6 +262,18 @@ class Placement:
             self._news += 1
             told = replace(pod, backoff_us=backoff_us, diagnosis=diagnosis, parked=parked)
             self.trial.put("pods", pod.uid, told)
+
+
+def _cut(known: dict[Any, Any], count: int) -> None:
+    """Forgets what came after the first `count`."""
+    if len(known) > count:
+        for key in list(known)[count:]:
+            del known[key]
+
+
+def runs(pods: list[Pod]) -> list[list[Pod]]:
+    """Pods in a row that are of one class."""
+    return [list(run) for _, run in groupby(pods, key=lambda pod: bytes(pod.spec))]
 
 
 def _holding(node: str, until_us: int) -> Diagnosis:

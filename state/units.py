@@ -13,7 +13,7 @@ from state.model.diagnoses import Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
 from state.model.state import State
-from state.placement import Placement
+from state.placement import Placement, runs
 from state.preemption import Claim, Preemption
 from state.rules.explain import (
     backing_off,
@@ -182,8 +182,8 @@ class Units:
 
     def _place_each(self, pods: list[Pod]) -> None:
         """Members that wait for nobody."""
-        for pod in pods:
-            if pod.uid in self.state.waiting and not self.placement.place(pod):
+        for run in runs([pod for pod in pods if pod.uid in self.state.waiting]):
+            for pod in run[self.placement.place_run(run) :]:
                 self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
 
     def _renounce(self, keys: Keys) -> list[str]:
@@ -234,33 +234,23 @@ class Units:
         """Places as many members as each gang needs; stops at a gang that would not hold what it gathered."""
         attempt = Attempt(short={}, surplus=[], keepers=[])
         for key, pods in members.items():
-            missed = self._place_minimum(key, pods, attempt.surplus)
-            keeps = self.holds.keeps(key)
+            gang = self.state.gangs[key]
+            needed = self.line.needed(key, gang)
+            fit = self.placement.fit(pods, needed)
+            attempt.surplus += fit.rest
+            done = len(fit.chosen)
+            keeps = self.holds.keeps(key, done)
+            if fit.misfit is None or keeps:
+                for pod, node_ord in fit.chosen:
+                    self.placement.put_on(pod, node_ord)
             if keeps:
                 attempt.keepers.append(key)
-            if missed is not None:
-                attempt.short[key] = missed
+            if fit.misfit is not None:
+                attempt.short[key] = gang_misfit(fit.misfit, key, done, needed, gang.min_member)
                 if not keeps:
                     attempt.holds = False
                     break
         return attempt
-
-    def _place_minimum(self, key: str, members: list[Pod], surplus: list[Pod]) -> Diagnosis | None:
-        """Places as many members as the gang needs, passing over those that fit nowhere; None: done."""
-        gang = self.state.gangs[key]
-        needed = self.line.needed(key, gang)
-        done, misfit = 0, None
-        for pod in members:
-            if done < needed and self.placement.place(pod):
-                done += 1
-                continue
-            surplus.append(pod)
-            if done < needed:
-                misfit = misfit or self.placement.misfit(pod)
-        if done == needed:
-            return None
-        assert misfit is not None
-        return gang_misfit(misfit, key, done, needed, gang.min_member)
 
     def _refuse(self, members: dict[str, list[Pod]], refusals: dict[str, Diagnosis]) -> None:
         """Tells every ready member of the group what its gang, or a partner, lacks."""

@@ -123,6 +123,17 @@ class Columns:
         """Room on a node changed."""
         self.touched.append(node_ord)
 
+    def charge(self, request: dict[int, int], cards: int, ords: list[int], sign: int) -> None:
+        """Uses room for one pod on each of `ords` (a node may stand there often), or gives it back."""
+        at, counts = np.unique(np.array(ords, dtype=np.int64), return_counts=True)
+        for axis, amount in request.items():
+            self.used[axis, at] += sign * amount * counts
+        if cards:
+            counted = self.cards_free[at] < UNCOUNTED_CARDS
+            self.cards_free[at[counted]] -= sign * cards * counts[counted]
+        for node_ord in at.tolist():
+            self.touch(node_ord)
+
     def respecify(self, node_ord: int) -> None:
         """A node must be looked at anew by every mask."""
         self.respecified.append(node_ord)

@@ -16,6 +16,8 @@ NODES_MAX: Final = 1 << 18
 SCORE_BLOCK: Final = 128
 #: Above this many touched nodes a class's scores are brought up to date by array, below one by one.
 SCALAR_TOUCHES_MAX: Final = 6
+#: From so many pods on, nodes for identical ones are worked out together.
+RUN_MIN: Final = 8
 #: Entries of the touch log kept; a class that fell further behind is scored anew.
 TOUCH_LOG_MAX: Final = 65_536
 #: Pod classes and label sets cached at once; the oldest is forgotten first (only a cache).
