@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "replay": ("replay", "replay"),
     "state": ("state", "state"),
     "story": ("story", "story"),
+    "explain": ("explain", "explain"),
     "decisions": ("decisions", "decisions"),
     "evict": ("evict", "app"),
     "log": ("log", "app"),

@@ -10,7 +10,7 @@ from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions
 from state.head import HeadOfQueue
 from state.holds import Holds
-from state.line import Line, Unit
+from state.line import Line
 from state.model.diagnoses import Code, Diagnosis
 from state.model.state import State
 from state.model.trial import Trial
@@ -45,7 +45,7 @@ class Cycle:
         self.holds.check()
         trial.wake = trial.wake or self.placement.let_some_go
         self.placement.let_some_go = False
-        queue = Queue(self.line, self._units())
+        queue = Queue(self.line, self.line.units(self._candidates()))
         if trial.wake:
             queue.add(self.line.alike(queue.groups))
         while (unit := queue.next()) is not None:
@@ -73,27 +73,6 @@ class Cycle:
                     pod = state.pods[uid]
                     if uid in state.waiting and pod.parked and not pod.backoff_us:
                         self.trial.put("pods", uid, replace(pod, parked=False))
-
-    def _units(self) -> list[Unit]:
-        """What to try, in the order of the queue."""
-        state, line = self.state, self.line
-        singles: list[Unit] = []
-        groups: dict[tuple[str, ...], None] = {}
-        alone: dict[str, bool] = {}
-        for uid in self._candidates():
-            pod = state.pods[uid]
-            if uid in state.waiting and not self.placement.is_ready(pod):
-                continue
-            gang_key = state.gang_key(pod)
-            gang = state.gangs.get(gang_key) if gang_key else None
-            if gang is not None and gang_key not in alone:
-                alone[gang_key] = line.comes_alone(gang_key)
-            if gang is None or alone[gang_key]:
-                singles.append(line.single(pod))
-            else:
-                groups[gang.groups or (gang_key,)] = None
-        found = [*singles, *(line.group(keys) for keys in groups)]
-        return sorted(found, key=lambda unit: unit.key)
 
     def _candidates(self) -> list[str]:
         """The new ones, those due, members of changed gangs, and, if room came free, those that it may help."""

@@ -3,7 +3,7 @@
 `ready` writes why a pod may not be tried at all. Called by `state.cycle` and all that it calls.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -32,6 +32,27 @@ class Line:
     def __init__(self, placement: Placement) -> None:
         self.placement = placement
         self.state: State = placement.state
+
+    def units(self, uids: Iterable[str]) -> list[Unit]:
+        """What pods that wait or hold room stand in the queue as, in its order; without those that may not be tried."""
+        state = self.state
+        singles: list[Unit] = []
+        groups: dict[Keys, None] = {}
+        alone: dict[str, bool] = {}
+        for uid in uids:
+            pod = state.pods[uid]
+            if uid in state.waiting and not self.placement.is_ready(pod):
+                continue
+            gang_key = state.gang_key(pod)
+            gang = state.gangs.get(gang_key) if gang_key else None
+            if gang is not None and gang_key not in alone:
+                alone[gang_key] = self.comes_alone(gang_key)
+            if gang is None or alone[gang_key]:
+                singles.append(self.single(pod))
+            else:
+                groups[gang.groups or (gang_key,)] = None
+        found = [*singles, *(self.group(keys) for keys in groups)]
+        return sorted(found, key=lambda unit: unit.key)
 
     def single(self, pod: Pod) -> Unit:
         """The pod as a unit of its own."""

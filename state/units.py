@@ -94,13 +94,25 @@ class Units:
         key = bytes(pod.spec), pod.owner
         if not self.could_preempt(pod) or key in self._no_victims:
             return None
-        claim = Claim(
+        return self._make_room(self.claim_of_single(pod), [pod], key)
+
+    def claim_of_single(self, pod: Pod) -> Claim:
+        """As who a single pod asks for room: a pod that its owner puts back goes on with its owner's count."""
+        return Claim(
             name=f"{pod.namespace}/{pod.name}",
             claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
             priority=self.state.class_of(pod).priority,
             gang=False,
         )
-        return self._make_room(claim, [pod], key)
+
+    def claim_of_group(self, unit: Unit, needed: list[Pod]) -> Claim:
+        """As who a gang group asks for room for the members that it needs: as its least important one."""
+        return Claim(
+            name=", ".join(unit.gangs),
+            claimant=", ".join(unit.gangs),
+            priority=min(self.state.class_of(pod).priority for pod in needed),
+            gang=True,
+        )
 
     def _victims_for_group(self, unit: Unit, members: dict[str, list[Pod]]) -> Diagnosis | None:
         """Evicts for the minimum of every gang of the group, if policy has gangs preempt."""
@@ -115,13 +127,7 @@ class Units:
         memo = unit.gangs
         if not self.state.outranks_some(lowest) or memo in self._no_victims:
             return None
-        claim = Claim(
-            name=", ".join(unit.gangs),
-            claimant=", ".join(unit.gangs),
-            priority=self.state.class_of(lowest).priority,
-            gang=True,
-        )
-        return self._make_room(claim, needed, memo)
+        return self._make_room(self.claim_of_group(unit, needed), needed, memo)
 
     def _make_room(self, claim: Claim, members: list[Pod], memo: object) -> Diagnosis | None:
         told = Preemption(self.placement).make_room(claim, members)
@@ -152,7 +158,7 @@ class Units:
             key: self.line.ready(key) for key in unit.gangs if not self.line.comes_alone(key)
         }
         refusals = {
-            key: reason for key in members if (reason := self._shortage(key, len(members[key])))
+            key: reason for key in members if (reason := self.shortage(key, len(members[key])))
         }
         if refusals:
             placement.let_some_go = placement.let_some_go or bool(kept)
@@ -196,7 +202,7 @@ class Units:
                     self.placement.renounce(self.state.pods[uid])
         return list(nodes)
 
-    def _shortage(self, key: str, ready: int) -> Diagnosis | None:
+    def shortage(self, key: str, ready: int) -> Diagnosis | None:
         """Why the gang can't be tried at all, or None."""
         gang = self.state.gangs.get(key)
         if gang is None or not gang.source:

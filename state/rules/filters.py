@@ -39,6 +39,30 @@ def tolerates_node(tolerations: tuple[TolerationSeen, ...], node: Node) -> bool:
     )
 
 
+def untolerated(podclass: PodClass, node: Node) -> list[str]:
+    """What `tolerates_node` refuses the node for, as `KEY=VALUE:EFFECT`, the cordon first."""
+    taints = (_CORDON, *node.taints) if node.unschedulable else node.taints
+    return [
+        f"{taint.key}={taint.value}:{taint.effect}"
+        if taint.value
+        else f"{taint.key}:{taint.effect}"
+        for taint in taints
+        if taint.effect != "PreferNoSchedule"
+        and not any(_tolerates(each, taint) for each in podclass.spec.tolerations)
+    ]
+
+
+def unmatched(podclass: PodClass, node: Node) -> list[str]:
+    """What `matches_node` refuses the node for: labels of the node selector that it lacks, then the affinity."""
+    spec, found = podclass.spec, []
+    for key in sorted(spec.node_selector):
+        if node.labels.get(key) != spec.node_selector[key]:
+            found.append(f"{key}={spec.node_selector[key]}")
+    if spec.affinity is not None and not any(_term_matches(term, node) for term in spec.affinity):
+        found.append("required node affinity")
+    return found
+
+
 def _tolerates(toleration: TolerationSeen, taint: TaintSeen) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
