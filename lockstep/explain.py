@@ -139,6 +139,13 @@ def _lines(answer: Answer) -> Iterator[str]:
             "nominated", f"{kept['pod']} on {kept['node']} until {until}; must leave: {leaving}"
         )
     yield from _queue_lines(answer["queue"])
+    head = answer["head"]
+    if head and head["nodes"]:
+        whom = "it" if head["is_it"] else _names(head["names"])
+        until = format_time(head["until_us"])
+        yield _row(
+            "kept", f"for {whom}, at the head of the queue, until {until}: {_names(head['nodes'])}"
+        )
     waited = answer.get("waited")
     if waited and waited["total_us"]:
         causes = sorted(waited["causes_us"].items(), key=lambda each: (-each[1], each[0]))
@@ -189,6 +196,8 @@ def _lacking_lines(lacking: Answer) -> Iterator[str]:
         parts = [_amount(name, lack) for name, lack in near["resources"].items()]
         if near["cards"]:
             parts.append(_amount("whole GPUs", near["cards"]))
+        if near["code"] == "KeptForHead":
+            parts.append("kept for the head of the queue")
         parts += [f"taint {taint} not tolerated" for taint in near["taints"]]
         parts += [f"{label} not matched" for label in near["unmatched"]]
         small = " (too small, were it empty)" if near["small"] else ""

@@ -10,7 +10,7 @@ from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions
 from state.head import HeadOfQueue
 from state.holds import Holds
-from state.line import Line
+from state.line import Line, Unit
 from state.model.diagnoses import Code, Diagnosis
 from state.model.state import State
 from state.model.trial import Trial

@@ -5,11 +5,13 @@ that of the rules themselves. `docs/explain.md` describes every field. Must not 
 log. Called by `lockstep explain`.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
+from state.head import HeadOfQueue, place_of_head
 from state.holds import Holds
 from state.line import Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
@@ -95,9 +97,10 @@ class Inquiry:
     def of_gang(self, key: str) -> Json:
         """The answer about a gang."""
         state, gang = self.state, self.state.gangs[key]
-        asked = self._ask_gang(key)
         pods = [state.pods[uid] for uid in sorted(state.members.get(key, ()))]
-        placed = self._attempt(asked)
+        asked = self._ask_gang(key)
+        with self._opened(asked):
+            placed, about = self._attempt(asked), self._about(asked)
         if self._has_started(key, pods):
             verdict = Verdict.PLACED
         elif self._suffices(asked, placed):
@@ -111,7 +114,8 @@ class Inquiry:
             "name": gang.name,
             "verdict": verdict,
             "diagnosis": _diagnosis_row(told),
-            **self._about(asked),
+            **about,
+            "head": self._head(asked),
         }
 
     def of_pod(self, pod: Pod) -> Json:
@@ -122,15 +126,21 @@ class Inquiry:
         if pod.uid in state.waiting or pod.uid in state.holding:
             together = key in state.gangs and not self.line.comes_alone(key)
             asked = self._ask_gang(key) if together else self._ask_single(pod)
-        placed = self._attempt(asked)
+        with self._opened(asked):
+            placed, facts, about = (
+                self._attempt(asked),
+                self._pod_facts(pod),
+                self._about(asked),
+            )
         return {
             "kind": "pod",
             "namespace": pod.namespace,
             "name": pod.name,
             "verdict": self._verdict(pod, placed),
             "diagnosis": _diagnosis_row(pod.diagnosis),
-            "pod": self._pod_facts(pod),
-            **self._about(asked),
+            "pod": facts,
+            **about,
+            "head": self._head(asked),
         }
 
     # -- who -------------------------------------------------------------------------------------------------
@@ -158,24 +168,30 @@ class Inquiry:
 
     # -- whether ---------------------------------------------------------------------------------------------
 
+    def _opened(self, asked: Asked) -> AbstractContextManager[None]:
+        """While nodes that are kept for the head of the queue are open to the unit, if it is that or comes before."""
+        head = HeadOfQueue(self.line, self.placement)
+        return nullcontext() if asked.unit is None else head.opened(asked.unit)
+
     def _attempt(self, asked: Asked) -> dict[str, None]:
-        """Who of those that wait would get a node now, to be bound."""
+        """Who of those that wait, or hold room, would be bound now."""
         if asked.unit is None or not self.state.synced():
             return {}
+        waiting = [pod for ready, _ in asked.members.values() for pod in ready]
+        waiting += [pod for key in asked.keys for pod in self.line.held(key)]
         mark = self.placement.mark()
         self.units.attempt(asked.unit)
         placed: dict[str, None] = {}
-        for ready, _ in asked.members.values():
-            for pod in ready:
-                now = self.state.pods[pod.uid]
-                if now.assumed and not now.held_until_us:
-                    placed[pod.uid] = None
+        for pod in waiting:
+            now = self.state.pods[pod.uid]
+            if now.assumed and not now.held_until_us:
+                placed[pod.uid] = None
         self.placement.back_to(mark)
         return placed
 
     def _suffices(self, asked: Asked, placed: dict[str, None]) -> bool:
         """Whether so many would get a node that every gang of the group has what it needs."""
-        return asked.unit is not None and all(
+        return bool(placed) and all(
             sum(1 for pod in ready if pod.uid in placed) >= count
             for ready, count in asked.members.values()
         )
@@ -393,6 +409,19 @@ class Inquiry:
             "sub_priority": -unit.key.negative_sub_priority,
             "created_us": unit.key.created_us,
             "code": told.code if told is not None else None,
+        }
+
+    def _head(self, asked: Asked) -> Json | None:
+        """Who waits for room at the head of the queue, and the nodes that are kept for it."""
+        row = self.state.head()
+        if row is None:
+            return None
+        return {
+            "names": row.name.split(","),
+            "is_it": asked.unit is not None and asked.unit.key == place_of_head(row),
+            "since_us": row.since_us,
+            "until_us": row.next_us if row.nodes else None,
+            "nodes": list(row.nodes),
         }
 
     def _nominations(self, asked: Asked) -> list[Json]:

@@ -37,7 +37,7 @@ class HeadOfQueue:
     def opened(self, unit: Unit) -> Iterator[None]:
         """While the unit is tried: kept nodes are open to the head, and to what comes before it."""
         row = self.state.head()
-        if row is None or not row.nodes or unit.key > _place(row):
+        if row is None or not row.nodes or unit.key > place_of_head(row):
             yield
             return
         self.trial.put("head", "head", replace(row, nodes=()))
@@ -60,7 +60,7 @@ class HeadOfQueue:
             if row is not None:
                 self._write(None)
             return
-        same = row is not None and _place(row) == head.key
+        same = row is not None and place_of_head(row) == head.key
         if row is None or not same or row.nodes:  # new, or its nodes were kept long enough
             self._write(self._begun(head))
             return
@@ -170,7 +170,8 @@ class HeadOfQueue:
         return [(int(ords[i]), int(slots[i])) for i in order.tolist() if slots[i] > 0]
 
 
-def _place(row: Head) -> OrderKey:
+def place_of_head(row: Head) -> OrderKey:
+    """Its place in the queue."""
     return OrderKey(
         row.negative_priority, row.negative_sub_priority, row.created_us, row.name, row.uid
     )

@@ -11,12 +11,18 @@ from state.candidates import refresh
 from state.model.columns import UNCOUNTED_CARDS, Ints
 from state.model.diagnoses import Code
 from state.model.limits import REQUEST_MAX
-from state.model.scores import MISMATCH, NO_NODE, TAINTED, ClassScores
+from state.model.scores import KEPT, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
 from state.rules.filters import unmatched, untolerated
 
-#: How nodes are compared that a pod may not use, or that are too small: after those that could come free for it.
-_FITTING, _SMALL, _TAINTED, _MISMATCH, _NONE = 0, 1, 2, 3, 4
+#: Nodes that are too small, kept for others, or closed to a pod come after those that could come free for it.
+_FITTING, _SMALL, _KEPT, _TAINTED, _MISMATCH, _NONE = 0, 1, 2, 3, 4, 5
+_RANKS = ((KEPT, _KEPT), (TAINTED, _TAINTED), (MISMATCH, _MISMATCH), (NO_NODE, _NONE))
+_CODES = {
+    _KEPT: Code.KEPT_FOR_HEAD,
+    _TAINTED: Code.TAINTED,
+    _MISMATCH: Code.NODE_SELECTOR_MISMATCH,
+}
 
 
 class Lack(Struct, frozen=True):
@@ -116,7 +122,7 @@ class Shortfall:
         if cards:
             small |= self._cards_claimed + cards > self._cards_of(scores)
         ranks: Ints = np.where(small, _SMALL, _FITTING).astype(np.int64)
-        for reason, rank in ((TAINTED, _TAINTED), (MISMATCH, _MISMATCH), (NO_NODE, _NONE)):
+        for reason, rank in _RANKS:
             ranks[scores.reason == reason] = rank
         return ranks
 
@@ -164,10 +170,9 @@ class Shortfall:
             free = self._cards_free(scores).item(node_ord) - self._cards_claimed.item(node_ord)
             cards = _lack(scores.podclass.cards, free)
         code = Code.INSUFFICIENT_RESOURCES if lacks else Code.NO_DEVICE
-        code = {_TAINTED: Code.TAINTED, _MISMATCH: Code.NODE_SELECTOR_MISMATCH}.get(rank, code)
         return NearNode(
             cards=cards if cards is not None and cards.missing else None,
-            code=code,
+            code=_CODES.get(rank, code),
             node=node.name,
             resources=lacks,
             small=rank == _SMALL,
