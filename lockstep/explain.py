@@ -31,6 +31,7 @@ _NO: Final = ("Waits", "NotOurs", "Unknown")
 
 
 def explain(
+    *,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="pod or gang.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="NAME or NAMESPACE/NAME.")],
     log: LogOption,

@@ -148,7 +148,8 @@ class Shortfall:
         if self._whole_cards is None:
             columns = self.state.columns
             self._whole_cards = columns.cards_free.copy()
-            for node_ord, name in enumerate(columns.names):
+            for node_ord in range(len(columns.names)):
+                name = columns.names[node_ord]
                 if name and self.state.devices_of(name) is not None:
                     whole = self.state.free_cards(name, leaving=self.state.pods)
                     self._whole_cards[node_ord] = len(whole)
