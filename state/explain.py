@@ -295,7 +295,9 @@ class Inquiry:
         known = {pod.uid: None for pod in ready}
         for pod in pods:
             if pod.uid in state.waiting and pod.uid not in known:
-                not_ready.setdefault(self._why_not_ready(pod), []).append(name_of(pod))
+                why = self.placement.unready(pod)
+                code = Code.BACKING_OFF if why is None else why.code
+                not_ready.setdefault(code, []).append(name_of(pod))
         partners = gang.groups if gang is not None else ()
         return {
             "gang": key,
@@ -317,13 +319,6 @@ class Inquiry:
             "refused": _diagnosis_row(self.units.shortage(key, len(ready))),
             "rests_until_us": (gang.rest_until_us if gang is not None else 0) or None,
         }
-
-    def _why_not_ready(self, pod: Pod) -> str:
-        self.placement.is_ready(pod)
-        told = self.state.pods[pod.uid].diagnosis
-        if told is None or pod.backoff_us > self.trial.now_us:
-            return Code.BACKING_OFF
-        return told.code
 
     def _place_all(self, asked: Asked) -> tuple[list[Json], Failed]:
         """Facts of the gangs, and by gang those that fit nowhere beside the others, and how many of them must."""

@@ -217,6 +217,13 @@ class Placement:
 
     def is_ready(self, pod: Pod) -> bool:
         """Whether the pod may be tried; says why not."""
+        why = self.unready(pod)
+        if why is not None:
+            self.explain(pod, why)
+        return why is None and pod.backoff_us <= self.trial.now_us
+
+    def unready(self, pod: Pod) -> Diagnosis | None:
+        """Why the pod itself must change before it is tried, or None; a back-off is told when it begins."""
         podclass = self.state.class_of(pod)
         if pod.gates:
             code, message = Code.GATED, f"scheduling gates: {', '.join(pod.gates)}"
@@ -228,9 +235,8 @@ class Placement:
                 f"this version does not decide: {podclass.unsupported}",
             )
         else:
-            return pod.backoff_us <= self.trial.now_us
-        self.explain(pod, Diagnosis(code=code, message=message))
-        return False
+            return None
+        return Diagnosis(code=code, message=message)
 
     def misfit(self, pod: Pod) -> Misfit:
         """Why pods like this one have no node now."""
