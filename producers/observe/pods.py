@@ -181,8 +181,10 @@ def _unsupported(spec: dict[str, Any], affinity: dict[str, Any]) -> tuple[str, .
     for field in ("persistentVolumeClaim", "ephemeral"):
         if any(volume.get(field) is not None for volume in volumes):
             found.append(f"volumes.{field}")
-    if spec.get("resourceClaims"):
-        found.append("resourceClaims")
+    # Gangs of Kubernetes itself: of 1.36 and later, and of 1.35.
+    for field in ("resourceClaims", "schedulingGroup", "workloadRef"):
+        if spec.get(field):
+            found.append(field)
     return tuple(sorted(found))
 
 

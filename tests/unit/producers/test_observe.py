@@ -185,6 +185,8 @@ def test_preferred_affinity_alone_requires_nothing() -> None:
         ({"volumes": [{"persistentVolumeClaim": {}}]}, "volumes.persistentVolumeClaim"),
         ({"volumes": [{"ephemeral": {}}]}, "volumes.ephemeral"),
         ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
+        ({"schedulingGroup": {"podGroupName": "g"}}, "schedulingGroup"),
+        ({"workloadRef": {"name": "w", "podGroup": "g"}}, "workloadRef"),
     ],
 )
 def test_what_no_rule_decides_yet_is_named(spec: dict[str, Any], unsupported: str) -> None:
