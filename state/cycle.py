@@ -43,6 +43,8 @@ class Cycle:
         send_evictions(trial)
         assert state.policy is not None
         self.holds.check()
+        if 0 < trial.retry_us <= trial.now_us:
+            trial.retry_us, trial.wake = 0, True
         trial.wake = trial.wake or self.placement.let_some_go
         self.placement.let_some_go = False
         queue = Queue(self.line, self.line.units(self._candidates()))
@@ -95,8 +97,8 @@ class Cycle:
                 uids = state.parked[parked]
                 if self._helps(*parked, uids):
                     found.update(uids)
-                elif self.units.could_preempt(state.pods[next(iter(uids))]):
-                    # If the first of its class finds no victims, no other does.
+                elif self.units.could_take_room(state.pods[next(iter(uids))]):
+                    # If the first of its class takes nobody's room, no other does.
                     found[min(uids, key=lambda uid: self.line.single(state.pods[uid]).key)] = None
         return sorted(found)
 

@@ -4,12 +4,16 @@ Called by `state.cycle` for what administrators asked for, by `state.preemption`
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace
 
 from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
 from state.model.trial import Trial
+
+_PREEMPT: Final = "preempt-"
+_SEQUENCE_LENGTH: Final = len(_PREEMPT) + 21
 
 
 def send_evictions(trial: Trial) -> None:
@@ -22,7 +26,7 @@ def send_evictions(trial: Trial) -> None:
 
 def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
     """Asks for the eviction of a victim that makes room for the unit `name`, whose first owner or pod is `claimant`."""
-    key = f"preempt-{trial.sequence:020d}-{victim.uid}"
+    key = f"{_PREEMPT}{trial.sequence:020d}-{victim.uid}"
     reason = f"PreemptionByScheduler: makes room for {name}"
     asked = Eviction(id=key, reason=reason, uid=victim.uid)
     trial.put("evictions", key, asked)
@@ -49,6 +53,12 @@ def forget_old(trial: Trial) -> None:
         trial.put("preempted", key, None)
 
 
+def forgotten_at(trial: Trial) -> int:
+    """When the next one of them is forgotten; 0: there is none."""
+    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    return preempted[min(preempted)].at_us + FUTILE_WINDOW_US if preempted else 0
+
+
 def last_minute(trial: Trial) -> Iterator[Preempted]:
     """The victims of the last minute, the newest first."""
     preempted: dict[str, Preempted] = trial.state.tables["preempted"]
@@ -58,6 +68,21 @@ def last_minute(trial: Trial) -> Iterator[Preempted]:
         yield preempted[key]
 
 
+def asked_before(trial: Trial) -> dict[str, None]:
+    """Uids of the victims that are remembered. Who of them is not leaving was spared: its eviction was refused."""
+    return {key[_SEQUENCE_LENGTH:]: None for key in trial.state.tables["preempted"]}
+
+
+def count_rounds(trial: Trial) -> dict[tuple[str, str, str], int]:
+    """How many victims are remembered, by claimant, owner and node."""
+    counts: dict[tuple[str, str, str], int] = {}
+    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    for note in preempted.values():
+        key = note.claimant, note.owner, note.node
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
 def _send(trial: Trial, key: str, eviction: Eviction) -> None:
     state = trial.state
     pod = state.pods.get(eviction.uid)
@@ -65,6 +90,11 @@ def _send(trial: Trial, key: str, eviction: Eviction) -> None:
         trial.put("evictions", key, None)
         return
     if pod.command:
+        return
+    if key.startswith(_PREEMPT) and not (pod.node or pod.assumed):  # its bind came to nothing
+        trial.put("evictions", key, None)
+        trial.put("preempted", key, None)
+        trial.wake = True
         return
     assert state.policy is not None
     opened = OpenCommand(

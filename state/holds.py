@@ -56,16 +56,20 @@ class Holds:
             return rules.permitWaitingTimeSeconds * 1_000_000
         return rules.defaultTimeout
 
-    def behind(self, unit: Unit, *, equals: bool) -> list[Keys]:
-        """Groups that hold room and come after the unit in the queue, the last one first."""
+    def behind(self, unit: Unit, *, equals: bool) -> list[Unit]:
+        """Whose room the unit may take, the last in the queue first: who holds some, or has it kept, and is less
+        important; `equals`: groups of its own rank that hold some and come after it, too.
+        """
         rank = unit.key.negative_priority, unit.key.negative_sub_priority
+        holders = dict.fromkeys(self._holders())
         behind = []
-        for other in (self.line.group(keys) for keys in self._holders()):
+        for other in (*(self.line.group(keys) for keys in holders), *self._nominated(holders)):
             other_rank = other.key.negative_priority, other.key.negative_sub_priority
-            ahead = other.gangs == unit.gangs or other.key < unit.key
-            if not ahead and (equals or other_rank > rank):
+            is_own = (other.uid, other.gangs) == (unit.uid, unit.gangs)
+            equal = equals and other.gangs in holders and other.key > unit.key
+            if not is_own and (other_rank > rank or equal):
                 behind.append(other)
-        return [other.gangs for other in sorted(behind, key=lambda o: o.key, reverse=True)]
+        return sorted(behind, key=lambda other: other.key, reverse=True)
 
     def _holders(self) -> Iterable[Keys]:
         state = self.state
@@ -76,9 +80,28 @@ class Holds:
             found[(gang.groups if gang is not None else ()) or (key,)] = None
         return found
 
-    def give_way(self, keys: Keys, unit: str) -> None:
-        for key in keys:
-            for pod in self.line.held(key):
+    def _nominated(self, holders: dict[Keys, None]) -> list[Unit]:
+        """Units for which room is kept, but for those that hold some."""
+        state = self.state
+        singles: list[Unit] = []
+        groups: dict[Keys, None] = {}
+        for uid in sorted(state.nominated):
+            key = state.gang_key(state.pods[uid])
+            gang = state.gangs.get(key)
+            if gang is None or self.line.comes_alone(key):
+                singles.append(self.line.single(state.pods[uid]))
+            elif (keys := gang.groups or (key,)) not in holders:
+                groups[keys] = None
+        return [*singles, *(self.line.group(keys) for keys in groups)]
+
+    def give_way(self, other: Unit, unit: str) -> None:
+        """The other one gives up all that it holds and is nominated for."""
+        state = self.state
+        if other.uid:
+            pod = state.pods[other.uid]
+            self.placement.let_go(pod, gave_way(state.gang_key(pod), unit))
+        for key in other.gangs:
+            for pod in (*self.line.held(key), *self.line.nominated(key)):
                 self.placement.let_go(pod, gave_way(key, unit))
 
     def check(self) -> None:

@@ -138,6 +138,14 @@ class Line:
         pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.holding]
         return sorted(pods, key=self._pod_key)
 
+    def nominated(self, key: str) -> list[Pod]:
+        """The gang's members that room is kept for, in order."""
+        state = self.state
+        if not state.nominated:
+            return []
+        pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.nominated]
+        return sorted(pods, key=self._pod_key)
+
     def _pod_key(self, pod: Pod) -> OrderKey:
         name = f"{pod.namespace}/{pod.name}"
         return order_key(self._rank(pod), pod.created_us, name, pod.uid)

@@ -12,14 +12,15 @@ from typing import Final
 from msgspec import Struct
 
 from state.candidates import pick_node, refresh
-from state.evictions import last_minute, preempt
+from state.evictions import asked_before, count_rounds, forgotten_at, last_minute, preempt
 from state.model.diagnoses import Diagnosis
 from state.model.limits import MINUTE_US, VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
 from state.model.podclass import parse_labels
-from state.model.rows import Pod, Preempted
+from state.model.rows import Budget, Pod
 from state.model.scores import MAY, ClassScores
-from state.model.state import FINISHED, State
+from state.model.state import State
 from state.placement import Placement
+from state.room import Room, comes_free
 from state.rules.explain import eviction_futile, evictions_limited, gave_way, preempting
 
 _NOT_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
@@ -29,77 +30,20 @@ Cost = tuple[int, ...]
 
 class Claim(Struct, frozen=True):
     """Who needs room. `name`: for people; `claimant`: owner or uid, to count futile rounds by; `priority`: above it
-    nobody is evicted.
+    nobody is evicted; `gangs`: its own, empty for a single pod.
     """
 
     name: str
     claimant: str
     priority: int
-    gang: bool
+    gangs: tuple[str, ...] = ()
 
 
-class Room:
-    """A node as it would be: `free` by axis, victims it could give up, and those it gives up, for members put on it."""
+class Plan(Struct, frozen=True):
+    """Who must leave a node for one member, the least important first; `broken`: of how many a budget forbids it."""
 
-    def __init__(self, state: State, name: str, leaving: list[Pod], victims: list[Pod]) -> None:
-        self.name = name
-        self.ord = state.nodes[name].ord
-        self.state = state
-        self.victims = victims  # the least important first
-        self.taken: dict[str, Pod] = {}
-        self.gone: dict[str, None] = {pod.uid: None for pod in leaving}
-        self.cards_claimed = 0
-        columns = state.columns
-        free = columns.total[:, self.ord] - columns.used[:, self.ord]
-        self.free: list[int] = free.tolist()
-        for pod in leaving:
-            self.give(pod, +1)
-        if state.devices_of(name) is not None:
-            self.cards_claimed = len(state.free_cards(name)) - state.cards_left(name)
-
-    def give(self, pod: Pod, sign: int) -> None:
-        """The node gets the pod's room back, or loses it."""
-        axes = self.state.columns.axes
-        for resource, amount in self.state.class_of(pod).requests:
-            self.free[axes[resource]] += sign * amount
-
-    def fits(self, scores: ClassScores) -> bool:
-        """Whether a pod of the class fits as things are."""
-        if any(self.free[axis] < amount for axis, amount in scores.request.items()):
-            return False
-        cards = scores.podclass.cards
-        if not cards:
-            return True
-        if self.state.devices_of(self.name) is None:
-            return scores.podclass.by_kubelet
-        return len(self.state.free_cards(self.name, self.gone)) - self.cards_claimed >= cards
-
-    def put(self, scores: ClassScores) -> None:
-        """One member is put here."""
-        for axis, amount in scores.request.items():
-            self.free[axis] -= amount
-        if self.state.devices_of(self.name) is not None:
-            self.cards_claimed += scores.podclass.cards
-
-    def take(self, victim: Pod) -> None:
-        """One more victim."""
-        self.taken[victim.uid] = victim
-        self.gone[victim.uid] = None
-        self.give(victim, +1)
-
-    def spare(self, victim: Pod) -> bool:
-        """Keeps a victim after all, if what was put here still fits."""
-        self.give(victim, -1)
-        del self.gone[victim.uid], self.taken[victim.uid]
-        if min(self.free) >= 0 and self._cards_suffice():
-            return True
-        self.take(victim)
-        return False
-
-    def _cards_suffice(self) -> bool:
-        if not self.cards_claimed:
-            return True
-        return len(self.state.free_cards(self.name, self.gone)) >= self.cards_claimed
+    victims: list[Pod]
+    broken: int
 
 
 class Preemption:
@@ -113,35 +57,57 @@ class Preemption:
         self._left: dict[str, int] = {}  # budget uid -> disruptions that it still allows
         self._hit: dict[str, None] = {}  # jobs that lose a pod already
         self._futile = ""
+        self._asked = asked_before(self.trial)
+        self._rounds = count_rounds(self.trial)
         self._heaps: dict[bytes, list[tuple[Cost, str]]] = {}  # class -> nodes by cost
 
-    def make_room(self, claim: Claim, members: list[Pod]) -> Diagnosis | None:
-        """Evicts for all `members` and nominates them; None: not possible, and nothing has changed.
+    def make_room(self, claim: Claim, wanted: list[tuple[int, list[Pod]]]) -> Diagnosis | None:
+        """Evicts for so many pods of each list and nominates them; None: not possible, and nothing has changed.
 
         The diagnosis that comes back has not been written where it says that evictions are futile or limited.
         """
-        if any(self.state.class_of(pod).spec.preemption_policy == "Never" for pod in members):
+        pods = [pod for _, members in wanted for pod in members]
+        if any(self.state.class_of(pod).spec.preemption_policy == "Never" for pod in pods):
             return None
-        self._rooms, self._left, self._hit, self._futile = {}, {}, {}, ""
-        self._heaps = {}
         mark = self.placement.mark()
-        chosen: dict[str, str] = {}
-        for pod in members:
-            node = self._node_for(claim, pod)
-            if not node:
-                self.placement.back_to(mark)
-                return eviction_futile(claim.name, self._futile) if self._futile else None
-            chosen[pod.uid] = node
-        self._spare_some(claim)
+        chosen = self._choose(claim, wanted)
+        if chosen is None:
+            self.placement.back_to(mark)
+            if not self._futile:
+                return None
+            self.trial.try_again_at(forgotten_at(self.trial))
+            return eviction_futile(claim.name, self._futile)
+        if claim.gangs:
+            self._spare_some()
         victims = [pod for name in sorted(self._rooms) for pod in self._rooms[name].taken.values()]
         victims.sort(key=lambda pod: (pod.namespace, pod.name, pod.uid))
-        until_us = self._limited_until(victims)
-        if until_us:
+        until_us = self._limited_until([pod for pod in victims if not pod.held_until_us])
+        if until_us is not None:
             self.placement.back_to(mark)
+            self.trial.try_again_at(until_us)
             return evictions_limited(claim.name, until_us)
         return self._carry_out(claim, chosen, victims)
 
     # -- planning --------------------------------------------------------------------------------------------
+
+    def _choose(self, claim: Claim, wanted: list[tuple[int, list[Pod]]]) -> dict[str, str] | None:
+        """Pod uid -> node for as many as are wanted, passing over those that could be nowhere; None: too few."""
+        chosen: dict[str, str] = {}
+        for count, members in wanted:
+            left = count
+            nowhere: dict[bytes, None] = {}
+            for pod in members:
+                if not left:
+                    break
+                node = "" if bytes(pod.spec) in nowhere else self._node_for(claim, pod)
+                if node:
+                    chosen[pod.uid] = node
+                    left -= 1
+                else:
+                    nowhere[bytes(pod.spec)] = None
+            if left:
+                return None
+        return chosen
 
     def _node_for(self, claim: Claim, pod: Pod) -> str:
         """A node for the member: one with room now, else one that gives up victims; empty: none."""
@@ -174,7 +140,7 @@ class Preemption:
             cost = self._cost(claim, self._room(claim, name), scores)
             if cost is not None:
                 heap.append((cost, name))
-                if not claim.gang and (not any(cost) or len(heap) >= enough):
+                if not claim.gangs and (not any(cost) or len(heap) >= enough):
                     break
         heapq.heapify(heap)
         return heap
@@ -182,8 +148,9 @@ class Preemption:
     def _put(
         self, claim: Claim, room: Room, scores: ClassScores, heap: list[tuple[Cost, str]]
     ) -> None:
-        for victim in self._needed_victims(room, scores) or ():
-            self._within_budgets(victim, self._left)
+        plan = self._plan(claim, room, scores)
+        for victim in plan.victims if plan is not None else ():
+            self._disrupt(victim, self._left)
             self._hit[self._job(victim)] = None
             room.take(victim)
         room.put(scores)
@@ -209,37 +176,41 @@ class Preemption:
         if room is None:
             state = self.state
             there = [state.pods[uid] for uid in sorted(state.pods_on.get(name, ()))]
-            there = [pod for pod in there if not pod.nominated and pod.phase not in FINISHED]
-            leaving = [pod for pod in there if state.is_leaving(pod)]
-            victims = [
-                pod for pod in there if not state.is_leaving(pod) and self._may_evict(claim, pod)
-            ]
-            victims.sort(key=self._importance, reverse=True)
-            room = self._rooms[name] = Room(state, name, leaving, victims)
+            kept = [pod for pod in there if pod.nominated]
+            placed = [pod for pod in there if not pod.nominated]
+            victims = [pod for pod in placed if self._may_evict(claim, pod)]
+            room = self._rooms[name] = Room(
+                state,
+                name,
+                leaving=[pod for pod in placed if comes_free(self.trial, pod)],
+                displaced=[pod for pod in kept if state.class_of(pod).priority < claim.priority],
+                victims=sorted(victims, key=self._importance, reverse=True),
+            )
         return room
 
     def _may_evict(self, claim: Claim, pod: Pod) -> bool:
         state = self.state
-        if state.class_of(pod).priority >= claim.priority:
+        if state.is_leaving(pod) or state.class_of(pod).priority >= claim.priority:
             return False
         labels = parse_labels(bytes(pod.labels))
         if labels.get(_NOT_PREEMPTIBLE) == "true" or labels.get(_QUOTA_PREEMPTIBLE) == "false":
             return False
-        return not self._is_futile(claim, pod)
+        return state.gang_key(pod) not in claim.gangs and not self._is_futile(claim, pod)
 
     def _is_futile(self, claim: Claim, pod: Pod) -> bool:
-        """Whether that owner's pods, or this one, were evicted there for the claimant as often as policy allows."""
+        """Whether its eviction was refused, or its owner's pods were evicted there for the claimant as often as policy
+        allows.
+        """
         assert self.state.policy is not None
         owner, node = f"{pod.namespace}/{pod.owner or pod.uid}", pod.node or pod.assumed
-        preempted: dict[str, Preempted] = self.state.tables["preempted"]
-        rounds = sum(
-            1
-            for note in preempted.values()
-            if (note.claimant, note.owner, note.node) == (claim.claimant, owner, node)
-        )
-        if rounds < self.state.policy.evictions.futileMax:
+        rounds = self._rounds.get((claim.claimant, owner, node), 0)
+        if pod.uid in self._asked:
+            why = f"the eviction of {pod.namespace}/{pod.name} was refused"
+        elif rounds >= self.state.policy.evictions.futileMax:
+            why = f"{rounds} pods of {owner} left {node} for it, and were put back"
+        else:
             return False
-        self._futile = self._futile or f"{owner} on {node}, {rounds} times"
+        self._futile = self._futile or why
         return True
 
     def _importance(self, pod: Pod) -> tuple[int, int, str, str]:
@@ -255,49 +226,73 @@ class Preemption:
         """The gang that suffers with the pod, or the pod itself."""
         return self.state.gang_key(pod) or pod.uid
 
-    def _needed_victims(self, room: Room, scores: ClassScores) -> list[Pod] | None:
-        """The fewest and least important victims that let a member in; None: it would not fit without all of them."""
-        assert self.state.policy is not None
+    def _plan(self, claim: Claim, room: Room, scores: ClassScores) -> Plan | None:
+        """The fewest and least important victims that let a member in; None: it would not fit without all of them.
+
+        First all leave, then each comes back that can, those that a budget forbids to evict before the others, the
+        most important first.
+        """
         if room.fits(scores):
-            return []
-        strict = self.state.policy.preemption.respectBudgets
-        left = dict(self._left)
-        taken = []
-        for pod in room.victims:
-            if pod.uid in room.taken:
-                continue
-            if not self._within_budgets(pod, left) and strict:
-                continue
-            taken.append(pod)
+            return Plan([], 0)
+        allowed, forbidden = self._by_budget(claim, room)
+        for pod in (*forbidden, *allowed):
             room.take(pod)
         fits = room.fits(scores)
         kept: dict[str, None] = {}
-        if fits:
-            for pod in reversed(taken):  # the most important first
-                room.give(pod, -1)
-                del room.gone[pod.uid]
-                if room.fits(scores):
-                    kept[pod.uid] = None
-                else:
-                    room.give(pod, +1)
-                    room.gone[pod.uid] = None
-        for pod in taken:
+        for pod in (*reversed(forbidden), *reversed(allowed)) if fits else ():
+            room.give_back(pod)
+            if room.fits(scores):
+                kept[pod.uid] = None
+            else:
+                room.take(pod)
+        for pod in (*forbidden, *allowed):
             if pod.uid not in kept:
-                room.give(pod, -1)
-                del room.gone[pod.uid]
-            del room.taken[pod.uid]
-        return [pod for pod in taken if pod.uid not in kept] if fits else None
+                room.give_back(pod)
+        if not fits:
+            return None
+        broken = [pod for pod in forbidden if pod.uid not in kept]
+        return Plan([*broken, *(pod for pod in allowed if pod.uid not in kept)], len(broken))
 
-    def _within_budgets(self, pod: Pod, left: dict[str, int]) -> bool:
-        """Whether the budgets over the pod allow one more disruption; notes it in `left`."""
-        budgets = self.state.budgets_of(pod)
+    def _by_budget(self, claim: Claim, room: Room) -> tuple[list[Pod], list[Pod]]:
+        """Possible victims, the least important first: whom budgets let go, and, if policy lets us, whom they don't.
+
+        For a gang, of equals those come first whose job is hit already.
+        """
+        assert self.state.policy is not None
+        strict, left = self.state.policy.preemption.respectBudgets, dict(self._left)
+        victims = [pod for pod in room.victims if pod.uid not in room.taken]
+        if claim.gangs:
+            victims.sort(key=lambda pod: (self._priority(pod), self._job(pod) not in self._hit))
+        allowed: list[Pod] = []
+        forbidden: list[Pod] = []
+        # Where budgets count most, the least important go by them; else as in kube-scheduler the most important.
+        for pod in victims if strict else reversed(victims):
+            if self._is_allowed(pod, left):
+                self._disrupt(pod, left)
+                allowed.append(pod)
+            elif not strict:
+                self._disrupt(pod, left)
+                forbidden.append(pod)
+        return (allowed, []) if strict else (allowed[::-1], forbidden[::-1])
+
+    def _priority(self, pod: Pod) -> int:
+        return self.state.class_of(pod).priority
+
+    def _budgets(self, pod: Pod) -> list[Budget]:
+        """The budgets that count when the pod goes; who only holds room runs nowhere yet."""
+        return [] if pod.held_until_us else self.state.budgets_of(pod)
+
+    def _is_allowed(self, pod: Pod, left: dict[str, int]) -> bool:
+        """Whether the budgets over the pod allow one more disruption."""
+        budgets = self._budgets(pod)
         for budget in budgets:
             left.setdefault(budget.uid, self._allowed(budget.uid))
-        if any(left[budget.uid] <= 0 for budget in budgets):
-            return False
-        for budget in budgets:
-            left[budget.uid] -= 1
-        return True
+        return all(left[budget.uid] > 0 for budget in budgets)
+
+    def _disrupt(self, pod: Pod, left: dict[str, int]) -> None:
+        """Notes one more disruption."""
+        for budget in self._budgets(pod):
+            left[budget.uid] = left.get(budget.uid, self._allowed(budget.uid)) - 1
 
     def _allowed(self, budget_uid: str) -> int:
         """Disruptions that the budget allows, less the evictions under way that its status can't show yet."""
@@ -318,75 +313,79 @@ class Preemption:
         Budgets broken, the highest priority, for a gang the jobs hit that were spared so far, the sum of priorities,
         how many they are, and how young the most important ones.
         """
-        victims = self._needed_victims(room, scores)
-        if victims is None:
+        plan = self._plan(claim, room, scores)
+        if plan is None:
             return None
-        if not victims:
+        if not plan.victims:
             return (0,) * 6
-        left = dict(self._left)
-        broken = sum(1 for pod in victims if not self._within_budgets(pod, left))
-        priorities = [self.state.class_of(pod).priority for pod in victims]
+        priorities = [self._priority(pod) for pod in plan.victims]
         highest = max(priorities)
-        jobs = {self._job(pod): None for pod in victims if self._job(pod) not in self._hit}
+        jobs = {self._job(pod): None for pod in plan.victims if self._job(pod) not in self._hit}
         started = min(
             pod.started_us or pod.created_us
-            for pod, priority in zip(victims, priorities, strict=True)
+            for pod, priority in zip(plan.victims, priorities, strict=True)
             if priority == highest
         )
         offset = 1 << 31
         return (
-            broken,
+            plan.broken,
             highest + offset,
-            len(jobs) if claim.gang else 0,
+            len(jobs) if claim.gangs else 0,
             sum(priorities) + offset * len(priorities),
-            len(victims),
+            len(priorities),
             -started,
         )
 
-    def _spare_some(self, claim: Claim) -> None:
+    def _spare_some(self) -> None:
         """Members that came later may have made a victim unnecessary: keeps those, the most important first."""
-        if not claim.gang:
-            return
         for name in sorted(self._rooms):
             room = self._rooms[name]
             for victim in sorted(room.taken.values(), key=self._importance):
                 room.spare(victim)
 
-    def _limited_until(self, victims: list[Pod]) -> int:
-        """When policy's limits allow so many evictions; 0: now."""
+    def _limited_until(self, victims: list[Pod]) -> int | None:
+        """When policy's limits may allow so many evictions; 0: never, None: now."""
         assert self.state.policy is not None
         rules = self.state.policy.evictions
-        counts: dict[tuple[str, str], int] = {}
-        for victim in victims:
-            for key in (("", ""), ("node", victim.node), ("namespace", victim.namespace)):
-                counts[key] = counts.get(key, 0) + 1
         limits = {
             "": rules.perMinute,
             "node": rules.perNodePerMinute,
             "namespace": rules.perNamespacePerMinute,
         }
         if not victims or not any(limits.values()):
+            return None
+        counts: dict[tuple[str, str], int] = {}
+        for victim in victims:
+            node = victim.node or victim.assumed
+            for key in (("", ""), ("node", node), ("namespace", victim.namespace)):
+                counts[key] = counts.get(key, 0) + 1
+
+        def is_over() -> bool:
+            return any(limits[kind] and n > limits[kind] for (kind, _), n in counts.items())
+
+        if is_over():
             return 0
-        oldest_us = 0
+        oldest_us = self.trial.now_us
         for note in last_minute(self.trial):
             oldest_us = note.at_us
             for key in (("", ""), ("node", note.node), ("namespace", note.namespace)):
                 if key in counts:
                     counts[key] += 1
-        if all(not limits[kind] or count <= limits[kind] for (kind, _), count in counts.items()):
-            return 0
-        return (oldest_us or self.trial.now_us) + MINUTE_US
+        return oldest_us + MINUTE_US if is_over() else None
 
     # -- carrying out ----------------------------------------------------------------------------------------
 
     def _carry_out(self, claim: Claim, chosen: dict[str, str], victims: list[Pod]) -> Diagnosis:
         names = [f"{victim.namespace}/{victim.name}" for victim in victims]
+        for node in sorted(self._rooms):
+            for pod in self._rooms[node].displaced if node in chosen.values() else ():
+                self.placement.let_go(pod, gave_way(self.state.gang_key(pod), claim.name))
         for victim in victims:
             if victim.held_until_us:
                 self.placement.let_go(victim, gave_way(self.state.gang_key(victim), claim.name))
             else:
                 preempt(self.trial, victim, claim.claimant, claim.name)
-        told = preempting(claim.name if claim.gang else "", sorted({*chosen.values()}), names)
+        told = preempting(claim.name if claim.gangs else "", sorted({*chosen.values()}), names)
         for uid, node in chosen.items():
             self.placement.nominate(self.state.pods[uid], node, told)
         return told

@@ -76,7 +76,7 @@ class Remedies:
         else:
             claim, allowed = self.units.claim_of_single(needed[0]), policy.preemption.pods
         mark = self.placement.mark()
-        told = Preemption(self.placement).make_room(claim, needed)
+        told = Preemption(self.placement).make_room(claim, [(len(needed), needed)])
         self.placement.back_to(mark)
         if told is None:
             return {

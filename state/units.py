@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from state.holds import Holds
 from state.line import UPSTREAM, Keys, Line, Unit
-from state.model.diagnoses import Diagnosis
+from state.model.diagnoses import Code, Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
 from state.model.state import State
 from state.placement import Placement, runs
 from state.preemption import Claim, Preemption
+from state.room import comes_free
 from state.rules.explain import (
     backing_off,
     gang_misfit,
@@ -83,18 +84,25 @@ class Units:
     def _is_coming(self, node: str) -> bool:
         """Whether somebody is still leaving the node, so that its room is worth waiting for."""
         pods = (self.state.pods[uid] for uid in self.state.pods_on.get(node, ()))
-        return any(not pod.nominated and self.state.is_leaving(pod) for pod in pods)
+        return any(not pod.nominated and comes_free(self.trial, pod) for pod in pods)
 
-    def could_preempt(self, pod: Pod) -> bool:
+    def could_take_room(self, pod: Pod) -> bool:
+        """Whether a single pod that fits nowhere may get room that others have, or that is kept for them."""
+        priority, state = self.state.class_of(pod).priority, self.state
+        return self._could_preempt(pod) or any(
+            state.class_of(state.pods[uid]).priority < priority for uid in state.nominated
+        )
+
+    def _could_preempt(self, pod: Pod) -> bool:
         """Whether looking for victims of a single pod can lead to something."""
         assert self.state.policy is not None
         return self.state.policy.preemption.pods and self.state.outranks_some(pod)
 
     def _victims_for_single(self, pod: Pod) -> Diagnosis | None:
         key = bytes(pod.spec), pod.owner
-        if not self.could_preempt(pod) or key in self._no_victims:
+        if not self._could_preempt(pod) or key in self._no_victims:
             return None
-        return self._make_room(self.claim_of_single(pod), [pod], key)
+        return self._make_room(self.claim_of_single(pod), [(1, [pod])], key)
 
     def claim_of_single(self, pod: Pod) -> Claim:
         """As who a single pod asks for room: a pod that its owner puts back goes on with its owner's count."""
@@ -102,7 +110,6 @@ class Units:
             name=f"{pod.namespace}/{pod.name}",
             claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
             priority=self.state.class_of(pod).priority,
-            gang=False,
         )
 
     def claim_of_group(self, unit: Unit, needed: list[Pod]) -> Claim:
@@ -110,39 +117,47 @@ class Units:
         return Claim(
             name=", ".join(unit.gangs),
             claimant=", ".join(unit.gangs),
-            priority=min(self.state.class_of(pod).priority for pod in needed),
-            gang=True,
+            priority=min(map(self._priority, needed)),
+            gangs=unit.gangs,
         )
 
     def _victims_for_group(self, unit: Unit, members: dict[str, list[Pod]]) -> Diagnosis | None:
         """Evicts for the minimum of every gang of the group, if policy has gangs preempt."""
         policy = self.state.policy
         assert policy is not None
-        needed: list[Pod] = []
-        for key, pods in members.items():
-            needed += pods[: self.line.needed(key, self.state.gangs[key])]
-        if not policy.gangs.enablePreemption or not needed:
+        counts = {key: self.line.needed(key, self.state.gangs[key]) for key in members}
+        first = [pod for key, pods in members.items() for pod in pods[: counts[key]]]
+        if not policy.gangs.enablePreemption or not first:
             return None
-        lowest = min(needed, key=lambda pod: self.state.class_of(pod).priority)
-        memo = unit.gangs
-        if not self.state.outranks_some(lowest) or memo in self._no_victims:
+        lowest = min(first, key=self._priority)
+        if not self.state.outranks_some(lowest) or unit.gangs in self._no_victims:
             return None
-        return self._make_room(self.claim_of_group(unit, needed), needed, memo)
+        claim = self.claim_of_group(unit, first)
+        wanted = [
+            (counts[key], [pod for pod in pods if self._priority(pod) >= claim.priority])
+            for key, pods in members.items()
+        ]
+        return self._make_room(claim, wanted, unit.gangs)
 
-    def _make_room(self, claim: Claim, members: list[Pod], memo: object) -> Diagnosis | None:
-        told = Preemption(self.placement).make_room(claim, members)
-        if told is None or not self.state.pods[members[0].uid].nominated:
+    def _make_room(
+        self, claim: Claim, wanted: list[tuple[int, list[Pod]]], memo: object
+    ) -> Diagnosis | None:
+        told = Preemption(self.placement).make_room(claim, wanted)
+        if not _is_preempting(told):
             self._no_victims[memo] = None
         return told
 
+    def _priority(self, pod: Pod) -> int:
+        return self.state.class_of(pod).priority
+
     def _room_for_single(self, unit: Unit, pod: Pod) -> bool:
-        """Places the pod in room that less important gangs hold."""
+        """Places the pod in room that less important gangs hold, or that is kept for less important units."""
         tried = bytes(pod.spec), unit.key.negative_priority, unit.key.negative_sub_priority
-        if not self.state.holding or tried in self._in_vain:
+        if not (self.state.holding or self.state.nominated) or tried in self._in_vain:
             return False
         mark = self.placement.mark()
-        for keys in self.holds.behind(unit, equals=False):
-            self.holds.give_way(keys, f"{pod.namespace}/{pod.name}")
+        for other in self.holds.behind(unit, equals=False):
+            self.holds.give_way(other, f"{pod.namespace}/{pod.name}")
             if self.placement.place(pod):
                 self._in_vain.clear()
                 return True
@@ -153,10 +168,9 @@ class Units:
     def _attempt_group(self, unit: Unit) -> None:
         placement = self.placement
         mark = placement.mark()
-        kept = self._renounce(unit.gangs)
-        members = {
-            key: self.line.ready(key) for key in unit.gangs if not self.line.comes_alone(key)
-        }
+        keys = tuple(key for key in unit.gangs if not self.line.comes_alone(key))
+        kept = self._renounce(keys)
+        members = {key: self.line.ready(key) for key in keys}
         refusals = {
             key: reason for key in members if (reason := self.shortage(key, len(members[key])))
         }
@@ -168,17 +182,17 @@ class Units:
         attempt = self._place_minimums(members)
         if attempt.short:
             placement.back_to(inner)
-            if any(self._is_coming(node) for node in kept):
+            needed = sum(self.line.needed(key, self.state.gangs[key]) for key in members)
+            if len(kept) >= needed and any(map(self._is_coming, kept)):
                 placement.back_to(mark)
                 return
             placement.let_some_go = placement.let_some_go or bool(kept)
             attempt = self._room_for_group(unit, members, attempt)
         if attempt.short:
             told = self._victims_for_group(unit, members)
-            if told is not None:
-                self._refuse(members, dict.fromkeys(members, told))
-            else:
+            if not _is_preempting(told):
                 self._stay(members, attempt)
+            self._refuse(members, dict.fromkeys(members, told) if told else attempt.short)
             return
         for key in members:
             for pod in self.line.held(key):
@@ -188,19 +202,17 @@ class Units:
 
     def _place_each(self, pods: list[Pod]) -> None:
         """Members that wait for nobody."""
-        for run in runs([pod for pod in pods if pod.uid in self.state.waiting]):
+        waiting = [pod for pod in pods if pod.uid in self.state.waiting and not pod.nominated]
+        for run in runs(waiting):
             for pod in run[self.placement.place_run(run) :]:
                 self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
 
     def _renounce(self, keys: Keys) -> list[str]:
-        """Gives up all that members of the group are nominated for; the nodes."""
-        nodes: dict[str, None] = {}
-        for key in keys if self.state.nominated else ():
-            for uid in sorted(self.state.members.get(key, ())):
-                if uid in self.state.nominated:
-                    nodes[self.state.pods[uid].nominated] = None
-                    self.placement.renounce(self.state.pods[uid])
-        return list(nodes)
+        """Gives up all that members of the group are nominated for; the node of each."""
+        pods = [pod for key in keys for pod in self.line.nominated(key)]
+        for pod in pods:
+            self.placement.renounce(pod)
+        return [pod.nominated for pod in pods]
 
     def shortage(self, key: str, ready: int) -> Diagnosis | None:
         """Why the gang can't be tried at all, or None."""
@@ -280,7 +292,6 @@ class Units:
                 for pod in self.line.held(key):
                     self.placement.let_go(pod, reason)
             self._back_off(attempt)
-        self._refuse(members, attempt.short)
 
     def _back_off(self, attempt: Attempt) -> None:
         """Upstream's back-off of a PodGroup that was rejected, where the policy has one."""
@@ -300,8 +311,8 @@ class Units:
         younger of its own rank, for the two could wait for each other.
         """
         mark = self.placement.mark()
-        for keys in self.holds.behind(unit, equals=failed.holds):
-            self.holds.give_way(keys, ", ".join(unit.gangs))
+        for other in self.holds.behind(unit, equals=failed.holds):
+            self.holds.give_way(other, ", ".join(unit.gangs))
             inner = self.placement.mark()
             attempt = self._place_minimums(members)
             if not attempt.short:
@@ -310,3 +321,8 @@ class Units:
             self.placement.back_to(inner)
         self.placement.back_to(mark)
         return failed
+
+
+def _is_preempting(told: Diagnosis | None) -> bool:
+    """Whether victims were asked to leave; else it only says why not."""
+    return told is not None and told.code == Code.PREEMPTING

@@ -279,13 +279,15 @@ class Applied(Struct, frozen=True, gc=False):
 
 
 class CycleRow(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What the last cycle left over. `wake`: room came free, so parked pods must be tried.
+    """What the last cycle left over. `wake`: room came free, so parked pods must be tried, and so they are at
+    `retry_us`: then limits of policy may allow more evictions.
 
     `statuses`: a pass over the statuses of all PodGroups is under way, and this gang (`ns/name`) was the last one;
     `listed`: it began because they had been listed.
     """
 
     listed: bool = False
+    retry_us: int = 0
     statuses: str = ""
     wake: bool = False
 

@@ -30,6 +30,7 @@ class Trial:
         self.requests: list[Answer] = []
         self.wake = state.wake()
         self.statuses, self.listed = state.cycle_row().statuses, state.cycle_row().listed
+        self.retry_us = state.cycle_row().retry_us
         self.work_left = False
         self.named: dict[str, dict[str, None]] = {}  # epoch -> uids named in this record
         self.gangs_changed: dict[
@@ -65,6 +66,11 @@ class Trial:
         self.put("commands", command_id, opened)
         return command_id
 
+    def try_again_at(self, moment_us: int) -> None:
+        """Parked pods are tried then, whatever comes; 0: not by itself."""
+        if moment_us:
+            self.retry_us = min(self.retry_us or moment_us, moment_us)
+
     def mark(self) -> tuple[int, int]:
         """A point to come back to."""
         return len(self._undo), len(self.commands)
@@ -86,7 +92,9 @@ class Trial:
         for epoch, uids in self.named.items():
             if epoch in self.state.lists:
                 self.put("named", f"{epoch}#{self.sequence}", Named(uids=tuple(uids)))
-        row = CycleRow(listed=self.listed, statuses=self.statuses, wake=self.wake)
+        row = CycleRow(
+            listed=self.listed, retry_us=self.retry_us, statuses=self.statuses, wake=self.wake
+        )
         if row != self.state.cycle_row():
             self.put("cycle", "cycle", None if row == CycleRow() else row)
 

@@ -134,12 +134,10 @@ def timed_out(unit: str) -> Diagnosis:
 
 
 def gave_way(gang: str, unit: str) -> Diagnosis:
-    """Diagnosis of members that let go of room which they held, for what comes before them."""
-    return Diagnosis(
-        code=Code.GAVE_WAY,
-        details={"for": unit, "gang": gang},
-        message=f"gang {gang} let go of the room it held, for {unit}",
-    )
+    """Diagnosis of who let go of room that it held, for what comes before it; `gang` empty for a single pod."""
+    details: dict[str, object] = {"for": unit, "gang": gang} if gang else {"for": unit}
+    who = f"gang {gang} let go of the room it held" if gang else "let go of the room kept for it"
+    return Diagnosis(code=Code.GAVE_WAY, details=details, message=f"{who}, for {unit}")
 
 
 def preempting(gang: str, nodes: list[str], victims: list[str]) -> Diagnosis:
@@ -170,21 +168,22 @@ def no_longer_kept(gang: str, node: str) -> Diagnosis:
     )
 
 
-def eviction_futile(unit: str, rounds: str) -> Diagnosis:
-    """Diagnosis of a unit for which more evictions lead nowhere; `rounds`: whose pods came back, where, how often."""
+def eviction_futile(unit: str, why: str) -> Diagnosis:
+    """Diagnosis of a unit for which more evictions lead nowhere."""
     return Diagnosis(
         code=Code.EVICTION_FUTILE,
-        details={"rounds": rounds, "unit": unit},
-        message=f"evictions for {unit} are futile: pods were evicted and put back, of {rounds}",
+        details={"unit": unit, "why": why},
+        message=f"more evictions for {unit} are futile: {why}",
     )
 
 
 def evictions_limited(unit: str, until_us: int) -> Diagnosis:
-    """Diagnosis of a unit that would evict more than policy allows in a minute."""
+    """Diagnosis of a unit that would evict more than policy allows in a minute; `until_us` 0: it always would."""
+    allowed = "no more evictions now" if until_us else "so many evictions in no minute"
     return Diagnosis(
         code=Code.EVICTIONS_LIMITED,
         details={"unit": unit, "until_us": until_us},
-        message=f"less important pods would make room for {unit}, but policy allows no more evictions now",
+        message=f"less important pods would make room for {unit}, but policy allows {allowed}",
     )
 
 
