@@ -185,6 +185,8 @@ def _gang_lines(gang: Answer) -> Iterator[str]:
         yield _row("", f"{code}: {_names(pods)}")
     if gang["partners"]:
         yield _row("", f"starts only together with {', '.join(gang['partners'])}")
+    for conflict in gang["conflicts"]:
+        yield _row("", f"contradiction: {conflict}")
     if gang["refused"]:
         yield _row("", f"not tried: {gang['refused']['message']}")
     if gang["rests_until_us"]:

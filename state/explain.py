@@ -21,7 +21,7 @@ from state.model.state import FINISHED, State
 from state.model.trial import Trial
 from state.placement import Placement
 from state.remedies import Failed, Remedies, name_of
-from state.report import gang_phase
+from state.report import gang_conflicts, gang_phase
 from state.rules.explain import pod_misfit
 from state.shortfall import Shortfall
 from state.units import Units
@@ -307,6 +307,7 @@ class Inquiry:
             "match": self.line.match(gang) if gang is not None else None,
             "min_member": gang.min_member if gang is not None else None,
             "partners": [each for each in partners if each != key],
+            "conflicts": gang_conflicts(state, key) if gang is not None else [],
             "seen": len(pods),
             "bound": sum(1 for pod in pods if pod.node),
             "assumed": sum(1 for pod in pods if pod.assumed and not pod.held_until_us),

@@ -3,6 +3,7 @@
 import pytest
 
 from state import invariants
+from state.explain import explain_gang
 from state.report import gang_row
 from tests.builders import Core, ended, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import X_K8S, bind_ids, crew
@@ -76,6 +77,8 @@ def test_a_pod_whose_spellings_differ_is_told() -> None:
     assert [told] == diagnosis.details["conflicts"]
     assert told in diagnosis.message
     assert [told] == gang_row(core.state, "default/koord")["conflicts"]
+    (facts,) = explain_gang(core.state, "default/koord")["gangs"]
+    assert [told] == facts["conflicts"]
     invariants.check(core.state)
 
 
