@@ -3,6 +3,7 @@
 Works on paper, on a trial that its owner drops. Called by `state.explain`.
 """
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -39,14 +40,16 @@ class Remedies:
         pods_on: dict[str, list[str]] = {}
         never = 0
         for pods, count in failed.values():
-            left = list(pods)
-            for _ in range(count):
-                best = self._next_to_put(shortfall, left)
+            alike: dict[bytes, deque[Pod]] = {}
+            for pod in pods:
+                alike.setdefault(bytes(pod.spec), deque()).append(pod)
+            for done in range(count):
+                best = self._next_to_put(shortfall, alike)
                 if best is None:
-                    never += 1
-                    continue
-                pod, node_ord = best
-                left.remove(pod)
+                    never += count - done
+                    break
+                spec, node_ord = best
+                pod = alike[spec].popleft()
                 shortfall.put(self.state.scores_of(pod), node_ord)
                 pods_on.setdefault(self.state.columns.names[node_ord], []).append(name_of(pod))
         nodes = [
@@ -54,16 +57,15 @@ class Remedies:
         ]
         return {"never": never, "nodes": nodes}
 
-    def _next_to_put(self, shortfall: Shortfall, left: list[Pod]) -> tuple[Pod, int] | None:
-        """Of pods the one that lacks the least, of equals the first, and the node's ordinal."""
-        alike: dict[bytes, Pod] = {}
-        for pod in left:
-            alike.setdefault(bytes(pod.spec), pod)
-        best: tuple[int, Pod, int] | None = None
-        for pod in alike.values():
-            found = shortfall.cheapest(self.state.scores_of(pod))
+    def _next_to_put(
+        self, shortfall: Shortfall, alike: dict[bytes, deque[Pod]]
+    ) -> tuple[bytes, int] | None:
+        """The class of which a pod lacks the least, of equals the class that comes first, and the node's ordinal."""
+        best: tuple[int, bytes, int] | None = None
+        for spec, pods in alike.items():
+            found = shortfall.cheapest(self.state.scores_of(pods[0])) if pods else None
             if found is not None and (best is None or found[0] < best[0]):
-                best = found[0], pod, found[1]
+                best = found[0], spec, found[1]
         return None if best is None else best[1:]
 
     def evictions(self, unit: Unit, needed: list[Pod]) -> Json:

@@ -7,6 +7,7 @@ import pytest
 
 from state import snapshot
 from state.explain import explain_gang, explain_pod, newest_named
+from state.model.state import State
 from tests.builders import (
     GIB,
     START_US,
@@ -363,6 +364,22 @@ def test_of_namesakes_the_one_that_stays_is_meant() -> None:
     assert newest_named(core.state, "default", "b") is None
 
 
+def test_members_that_differ_go_where_each_lacks_the_least() -> None:
+    """The small one lacks 20 on n, the large one 750 on m, and the third fits on neither were it empty."""
+    core = Core()
+    core.see(node("n", 200), node("m", 1_000), pod("a", 120, node="n"), pod("b", 950, node="m"))
+    core.see(podgroup("g", 3), member("g-0", "g", 4_000), member("g-1", "g", 800))
+    core.see(member("g-2", "g", 100))
+    answer = about_gang(core, "g")
+    assert ({"n": {"cpu": 20}, "m": {"cpu": 750}}, 1) == (freed(answer), answer["to_free"]["never"])
+    assert [["default/g-2"], ["default/g-1"]] == [
+        each["pods"] for each in answer["to_free"]["nodes"]
+    ]
+    assert [["default/g-0"], ["default/g-1"], ["default/g-2"]] == [
+        each["pods"] for each in answer["lacking"]
+    ]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_must_come_free_is_enough(seed: int) -> None:
     """Nodes that grow by exactly what is said take the whole gang of alike members."""
@@ -385,9 +402,17 @@ def test_what_must_come_free_is_enough(seed: int) -> None:
     assert "Placed" == about_gang(core, "g")["verdict"]
 
 
+def all_answers(state: State) -> list[Json]:
+    """About every gang and every pod."""
+    answers = [explain_gang(state, key) for key in sorted(state.gangs)]
+    return answers + [explain_pod(state, uid) for uid in sorted(state.pods)]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_every_answer_of_a_random_walk(seed: int) -> None:
-    """State is as it was, counts add up, and nobody waits who fits, but for groups whose partners come later."""
+    """State is as it was, an equal State answers alike, counts add up, and nobody waits who fits, but for groups whose
+    partners come later.
+    """
     walk = Walk(seed)
     for step in range(90):
         walk.step()
@@ -395,9 +420,9 @@ def test_every_answer_of_a_random_walk(seed: int) -> None:
             continue
         state = walk.core.state
         before = snapshot.encode(state)
-        answers = [explain_gang(state, key) for key in sorted(state.gangs)]
-        answers += [explain_pod(state, uid) for uid in sorted(state.pods)]
+        answers = all_answers(state)
         assert before == snapshot.encode(state)
+        assert answers == all_answers(snapshot.decode(before))
         at_rest = state.synced() and not walk.core.decisions[-1].work_left
         for answer in answers:
             for gang in answer["gangs"]:
