@@ -1,4 +1,4 @@
-"""Which cards a pod gets on a node, and what the Binding says of it."""
+"""Which cards a pod gets on a node, what the Binding says of it, and what an open one holds."""
 
 import msgspec
 
@@ -34,3 +34,17 @@ def allocation_annotation(allocations: tuple[DeviceHeld, ...]) -> dict[str, str]
         amounts = {name: str(amount) for name, amount in held.resources.items()}
         kinds.setdefault(held.type, []).append({"minor": held.minor, "resources": amounts})
     return {DEVICE_ALLOCATED: msgspec.json.encode(kinds).decode()}
+
+
+def annotated_allocations(annotations: dict[str, str]) -> tuple[DeviceHeld, ...]:
+    """What `allocation_annotation` was made of."""
+    kinds = msgspec.json.decode(annotations.get(DEVICE_ALLOCATED, "{}"))
+    return tuple(
+        DeviceHeld(
+            minor=entry["minor"],
+            resources={name: int(amount) for name, amount in entry["resources"].items()},
+            type=kind,
+        )
+        for kind, entries in kinds.items()
+        for entry in entries
+    )

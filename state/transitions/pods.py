@@ -8,6 +8,7 @@ from state.model.rows import Pod
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
 from state.model.trial import Trial
+from state.rules.allocate import annotated_allocations
 
 
 def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
@@ -47,7 +48,9 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         told_at=facts.told_at if facts and _lacks(seen, facts) else 0,
         command=state.open_command_of(seen.uid) if old is None else old.command,
     )
-    if old is not None:
+    if old is None:
+        new = _with_held(trial, new)
+    else:
         same = (old.spec, old.labels, old.annotations, old.gates) == (
             new.spec,
             new.labels,
@@ -62,6 +65,15 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
             parked=old.parked and same,
         )
     store_pod(trial, old, new)
+
+
+def _with_held(trial: Trial, pod: Pod) -> Pod:
+    """A pod that was gone and is back, as after a restore of etcd: its open bind may still put it where it says."""
+    opened = trial.state.commands.get(pod.command)
+    if opened is None or opened.kind != "BindPod" or pod.node:
+        return pod
+    allocations = pod.allocations or annotated_allocations(opened.annotations)
+    return replace(pod, allocations=allocations, assumed=opened.node)
 
 
 def _is_undone(trial: Trial, seen: PodSeen, old: Pod) -> bool:

@@ -7,7 +7,7 @@ from state import invariants
 from state.model.decision import Answer
 from state.model.limits import LIST_PATIENCE_US
 from state.model.limits import RESOURCES as CORE_RESOURCES
-from tests.builders import Core, Json, absent, ended, gone, member, node, pod, podgroup
+from tests.builders import Core, Json, absent, cards, ended, gone, member, node, pod, podgroup
 
 
 def started(epoch: str, rv: int, resource: str = "pods", **said: bool) -> Json:
@@ -253,6 +253,28 @@ def test_a_pod_that_returns_with_an_open_command_waits_for_its_end() -> None:
     invariants.check(core.state)
     decision = core.see(ended(command, "Withdrawn"), topic="results")
     assert ["BindPod"] == [item.kind for item in decision.commands]
+
+
+def test_a_pod_that_returns_holds_what_its_open_bind_may_still_take() -> None:
+    """Room and cards are not given to another pod before the bind has ended."""
+    core = Core()
+    asks = {"requests": {"cpu": 900, "memory": 1, "nvidia.com/gpu": 1}}
+    core.see(node("n", 1_000, gpus=1), topic="nodes")
+    core.see(cards("n", 1), topic="devices")
+    command = core.see(*listed("e", 100, pod("p", rv=90, spec=asks))).commands[0].id
+    held = core.pod("p").allocations
+    core.see(gone("pods", "p", rv=101))
+    core.see(*listed("r", 50, pod("p", rv=40, spec=asks)))
+    core.see(*listed("again", 60, pod("p", rv=40, spec=asks), pod("q", rv=41, spec=asks)))
+    assert core.state.synced()
+    assert ("n", held, {"p": "n"}) == (
+        core.pod("p").assumed,
+        core.pod("p").allocations,
+        core.binds(),
+    )
+    invariants.check(core.state)
+    core.see(ended(command), topic="results")
+    assert ("n", held) == (core.pod("p").node, core.pod("p").allocations)
 
 
 def test_what_a_belated_list_undid_the_next_one_puts_right() -> None:
