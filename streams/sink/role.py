@@ -48,6 +48,7 @@ class SinkRole:
         self._watch = StallWatch(DECISIONS)
         self._past: dict[tuple[str, str], PatchStatus] | None = {}
         if sink is not None:
+            self._note_time(sink)
             sink.restore(open_commands)
 
     def next_offsets(self) -> dict[str, int]:
@@ -94,7 +95,12 @@ class SinkRole:
             for resource in resyncs:
                 self._on_resync(resource)
         if self._sink is not None:
+            self._note_time(self._sink)
             self._sink.on_decision(commands, ended, withdrawn)
+
+    def _note_time(self, sink: Sink) -> None:
+        if self._chain.header is not None:
+            sink.note_time(self._chain.header.timestamp_us)
 
     def _without_statuses(
         self, commands: Iterable[Command], past: dict[tuple[str, str], PatchStatus]

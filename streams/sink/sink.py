@@ -74,8 +74,8 @@ class _Work:
 
 
 class Sink:
-    """See the module. `clock_us` is the wall clock: only an eviction's deadline is measured with
-    it.
+    """See the module. `clock_us` is any clock that runs steadily: with it an eviction's deadline is
+    measured, which is of the log's time, from the last decision on (`note_time`).
     """
 
     def __init__(
@@ -84,13 +84,15 @@ class Sink:
         publish_result: Callable[[CommandEnded], Awaitable[None]],
         *,
         may_act: Callable[[], bool] = lambda: True,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        clock_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
         settings: SinkSettings | None = None,
     ) -> None:
         self._api = api
         self._publish_result = publish_result
         self._may_act = may_act
         self._clock_us = clock_us
+        #: The log's time when `clock_us` said so: no wall clock, for the log may be far off it.
+        self._stamped_us, self._stamped_at_us = 0, clock_us()
         self._settings = settings or SinkSettings()
         self._open: dict[str, _Work] = {}
         self._ready: deque[_Work] = deque()
@@ -142,6 +144,10 @@ class Sink:
                 work.ended = True
                 self._stop_timer(work)
         self._wake.set()
+
+    def note_time(self, timestamp_us: int) -> None:
+        """An accepted decision that was just read is stamped so: the log's time, as of now."""
+        self._stamped_us, self._stamped_at_us = timestamp_us, self._clock_us()
 
     def activate(self) -> None:
         """Act from now on. The caller holds the Lease, and has fed every decision there was when it
@@ -286,7 +292,7 @@ class Sink:
             return judge_conflict(command, judged.why, read)
         if isinstance(judged, TryAgain) and judged.budget:
             assert isinstance(command, EvictPod)
-            if self._clock_us() >= command.deadline_us:
+            if self._log_us() >= command.deadline_us:
                 return refused_by_budget(command, answer)
         return judged
 
@@ -349,9 +355,13 @@ class Sink:
             return
         delay_s = self._delay_s(work.attempts)
         if verdict.budget and isinstance(command, EvictPod):
-            left_s = (command.deadline_us - self._clock_us()) / 1_000_000
+            left_s = (command.deadline_us - self._log_us()) / 1_000_000
             delay_s = min(delay_s, max(left_s, 0.0))
         work.timer = asyncio.get_running_loop().call_later(delay_s, self._requeue, work)
+
+    def _log_us(self) -> int:
+        """The log's time now; in an idle log, what has passed since its last decision was read."""
+        return self._stamped_us + self._clock_us() - self._stamped_at_us
 
     def _delay_s(self, attempts: int) -> float:
         longest: float = self._settings.retry_s * 2 ** min(attempts - 1, 16)

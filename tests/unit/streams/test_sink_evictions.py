@@ -47,6 +47,25 @@ def test_budget_is_waited_for_until_the_deadline() -> None:
     asyncio.run(scene())
 
 
+def test_a_deadline_is_of_the_logs_time() -> None:
+    """A log far ahead of the sink's clock, or far behind it, makes the budget wait neither longer nor shorter."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a", node="n1")
+            world.api.budgets.add(("default", "a"))
+            world.now_us = 5_000
+            world.sink.note_time(1_000_000)
+            world.sink.on_decision([evict(deadline_us=1_000_100)])
+            world.now_us = 5_099
+            await world.until(lambda: world.api.count("evict") >= 3)
+            assert [] == world.results
+            world.now_us = 5_100
+            assert ["Refused"] == [result.outcome for result in await world.answered()]
+
+    asyncio.run(scene())
+
+
 def test_budget_that_allows_in_time_is_used() -> None:
     """Once the budget lets go, the eviction is applied."""
 

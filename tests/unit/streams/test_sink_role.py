@@ -20,6 +20,10 @@ class Recorder:
     def __init__(self) -> None:
         self.restored: list[str] = []
         self.given: list[tuple[list[str], list[str]]] = []
+        self.times: list[int] = []
+
+    def note_time(self, timestamp_us: int) -> None:
+        self.times.append(timestamp_us)
 
     def restore(self, commands: Any) -> None:
         self.restored = [command.id for command in commands]
@@ -70,6 +74,7 @@ class World:
                 "record_hash": "h",
                 "previous_digest": previous,
                 "digest": f"d{self._sequence}",
+                "timestamp_us": 1_000 * self._sequence,
                 "commands": list(commands),
                 "ended": list(ended),
                 "withdrawn": [],
@@ -98,6 +103,7 @@ def test_the_past_leaves_open_commands_and_last_statuses_of_who_still_waits() ->
     world.decide(ended=("3.0",))
     world.read_to_end()
     assert ["0.1"] == world.sink.restored
+    assert [1_000, 2_000, 3_000, 4_000] == world.sink.times
     assert [([], []), ([], []), (["3.0"], []), ([], ["3.0"]), (["2.0"], [])] == world.sink.given
     assert [] == world.resyncs
 
