@@ -11,9 +11,10 @@ from typing import Protocol
 from schemas.errors import Fatal, LockstepError
 from schemas.topics import DECISIONS, JOURNAL
 from streams.checkpoints import CheckpointStore
-from streams.history import LogHistory, accepted_records
+from streams.history import Bound, LogHistory, accepted_records
 from streams.log import LogReader, LogRecord, open_reader, open_writer
 from streams.log_memory import cut_memory_log, trim_memory_log
+from streams.recovery import start_state
 from tests.simulation.audit_chain import ChainAudit
 from tests.simulation.chaos import Chaos
 from tests.simulation.checkpoint_faults import CheckpointFaults
@@ -105,14 +106,12 @@ class LogFaults:
 
     def mend(self) -> None:
         """At the end: a log that nobody could start from gets its checkpoints back."""
-        if self._trimmed and not self._is_usable():
+        try:
+            start_state(LogHistory(self._reader, self._reader), Bound())
+        except LockstepError:
             self.checkpoints.restore()
 
     # Inside
-
-    def _is_usable(self) -> bool:
-        store = CheckpointStore(self._reader)
-        return any(store.load(item) is not None for item in store.manifests)
 
     def _may_spoil(self) -> bool:
         """Without a head only the operator can help once nothing is usable: not while he mends another."""
@@ -141,7 +140,7 @@ class LogFaults:
         until = 0
         for accepted, _ in accepted_records(history, history.first()):
             until = accepted.sequence
-        decided = len(self._chain.decisions)
+        decided, was_accepted = len(self._chain.decisions), len(self._chain.records)
         cut = _Cut(topic, left, lost, restores=decided > until)
         dying: list[Follower] = []
         if topic == DECISIONS:
@@ -156,8 +155,14 @@ class LogFaults:
             ]
         else:
             self._chain.forget_after(until)
-            # What was decided and not published dies with the machine that lost its record.
-            dying = [each for each in processes if each.folded > until]
+            # What was decided and not published dies with the machine that lost its record, and so does who
+            # has read that record and is about to decide it.
+            dying = [
+                each
+                for each in processes
+                if each.folded > until
+                or (each.role == "decider" and was_accepted > until and each.next[JOURNAL] > left)
+            ]
         after_us = self._chaos.between_us(2.0, 120.0) if cut.restores else 0
         cut.begin(processes, self._clock.now_us, after_us)
         self._witnesses = {each.name: None for each in processes}

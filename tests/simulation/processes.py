@@ -135,18 +135,28 @@ class LoopProcess(Process):
 class RoleProcess(LoopProcess):
     """A process of one of the product's roles, fed in small batches, as its topics grow."""
 
-    async def work(self, role: Role, *others: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The role with what runs beside it."""
+    async def work(
+        self,
+        role: Role,
+        *others: Callable[[], Coroutine[Any, Any, None]],
+        places: Places | None = None,
+    ) -> None:
+        """The role with what runs beside it. `places`: it has begun; None: it begins with its first turn."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._feed(role))
+            group.create_task(self._feed(role, places))
             for other in others:
                 group.create_task(other())
 
-    async def _feed(self, role: Role) -> None:
-        """Hands on consecutive records of each topic, topics in any order."""
+    def begin(self, role: Role) -> Places:
+        """Notes where it reads on, and what stands there now."""
         self.next = dict(role.next_offsets())
-        seconds = self.world.clock.seconds
-        places = Places(self.next, seconds)
+        places = Places(self.next, self.world.clock.seconds)
+        places.check(self.log.reader)
+        return places
+
+    async def _feed(self, role: Role, places: Places | None) -> None:
+        """Hands on consecutive records of each topic, topics in any order."""
+        places = places or self.begin(role)
         while True:
             topics = list(self.next)
             self.dice.shuffle(topics)
@@ -186,12 +196,12 @@ class SequencerProcess(RoleProcess):
             decisions_offset=found.decider.decisions_offset,
         )
         role.reposition = lambda topic, offset: self.next.update({topic: offset})
-        self.next = role.next_offsets()
+        places = self.begin(role)
         self.sequencer = role.sequencer
         wrong_us = 0
         if world.chaos.happens("clock_wrong"):
             wrong_us = world.chaos.between_us(-7_200, 1_800)
-        self.start(self.work(role, role.run), wrong_us)
+        self.start(self.work(role, role.run, places=places), wrong_us)
 
 
 class DeciderProcess(RoleProcess):
@@ -206,9 +216,9 @@ class DeciderProcess(RoleProcess):
             CheckpointStore(self.log.reader), self.log, records=CHECKPOINT_RECORDS
         )
         role = DeciderRole(self.decider, self.log, Leadership(always=True), checkpointer)
-        self.next = role.next_offsets()
+        places = self.begin(role)
         self.on_fed()
-        self.start(self.work(role, role.run))
+        self.start(self.work(role, role.run, places=places))
 
     @property
     def folded(self) -> int:

@@ -44,8 +44,7 @@ class ProjectorProcess(RoleProcess):
         self._tables = TablesRole(Projector(found.state), found.decisions_offset)
         self._tables.attach(self.disk.tables)
         self._tables.mend_rows()
-        self.next = self._tables.next_offsets()
-        self.start(self.work(self._tables))
+        self.start(self.work(self._tables, places=self.begin(self._tables)))
 
     @property
     def folded(self) -> int:
