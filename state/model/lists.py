@@ -30,7 +30,7 @@ def admits(trial: Trial, seen: ObjectSeen, resource: str, old: Any) -> bool:
     if listing is not None:
         assert epoch is not None
         trial.named.setdefault(epoch, {})[uid] = None
-        if old is not None and is_rewritten(listing, seen.rv, old.rv):
+        if old is not None and is_rewritten(listing, seen.rv, old.rv, other=uid != uid_of(old)):
             contradict(trial, resource)
     tombstone = trial.state.tables["tombstones"].get(uid)
     if tombstone is None:
@@ -69,9 +69,12 @@ def is_newer(trial: Trial, rv: int, known_rv: int, epoch: str | None) -> bool:
     return rv > known_rv or resets(trial, epoch)
 
 
-def is_rewritten(listing: OpenList, rv: int, known_rv: int) -> bool:
-    """The list shows an older version than one that it should have seen: it is of another history than ours."""
-    return not listing.reset and rv < known_rv <= listing.list_rv
+def is_rewritten(listing: OpenList, rv: int, known_rv: int, *, other: bool = False) -> bool:
+    """The list is of another history than ours: it shows an older version than one that it should have seen, or
+    (`other`) another object at the very version.
+    """
+    older = rv < known_rv or (other and rv == known_rv)
+    return not listing.reset and older and known_rv <= listing.list_rv
 
 
 def contradict(trial: Trial, resource: str) -> None:

@@ -366,6 +366,22 @@ def bind_ids(core: Core) -> list[str]:
     return [command.id for command in commands if command.kind == "BindPod"]
 
 
+def test_a_version_that_two_objects_have_is_of_two_histories() -> None:
+    """etcd was restored and gave versions a second time: the list that shows another node at ours is not passed over."""
+    core = Core()
+    core.see(node("n", 1_000, rv=87, uid="before"), topic="nodes")
+    after = {**node("n", 2_000, rv=87, uid="after"), "epoch": "e"}
+    core.see(started("e", 124, "nodes"), after, finished("e", 124, "nodes"), topic="nodes")
+    assert not core.state.synced()
+    again = [
+        started("w", 125, "nodes", whole=True),
+        {**after, "epoch": "w"},
+        finished("w", 125, "nodes"),
+    ]
+    core.see(*again, topic="nodes")
+    assert "after" == core.state.nodes["n"].uid
+
+
 @pytest.mark.parametrize("shown", ["whole", "still"])
 def test_a_bind_that_only_a_result_told_may_have_been_undone(shown: str) -> None:
     """A list that began after the result and lacks the node contradicts it; one that began before does not."""
