@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from lockstep import main
+from streams.checkpoints import Checkpointer, CheckpointStore
 from streams.log import open_writer
 from tests.unit.streams.pipeline import DeciderRole, Log, SequencerRole, node, pod, settle
+from tests.unit.streams.test_history import checkpoint
 
 LABEL = "pod-group.scheduling.sigs.k8s.io"
 
@@ -21,7 +23,9 @@ def member(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A gang of three: one member at second 2, three at second 4, a node that takes two; `alone` fits at 5."""
+    """A gang of three: one member at second 2, three at second 4, a node that takes two; `alone` fits at 5.
+    A checkpoint at second 4.
+    """
     address = f"embedded://{tmp_path}/log"
     writer = open_writer(address)
     log = Log(address)
@@ -46,6 +50,7 @@ def url(tmp_path: Path) -> str:
     settle(log, sequencer, decider, 2_000_000)
     log.publish("pods", member("train-1"), member("train-2"))
     settle(log, sequencer, decider, 4_000_000)
+    checkpoint(Checkpointer(CheckpointStore(log.reader), log.writer, records=1), decider)
     log.publish("pods", pod("alone", 100))
     settle(log, sequencer, decider, 5_000_000)
     log.close()
@@ -140,3 +145,26 @@ def test_exit_codes(
     assert (1, "Unknown") == (code, json.loads(out)["verdict"])
     code, _, err = explain(monkeypatch, capsys, "moon", "x", "--log", url)
     assert (2, "lockstep: unknown kind 'moon'; one of pod, gang\n") == (code, err)
+
+
+def test_a_piece_of_history_without_its_head(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An export of the last record alone: the gang is explained as ever, its waiting counts from the checkpoint on."""
+    piece = tmp_path / "piece"
+    monkeypatch.setattr(
+        sys, "argv", ["lockstep", "log", "export", str(piece), "--log", url, "--from", "5"]
+    )
+    with pytest.raises(SystemExit):
+        main.main()
+    capsys.readouterr()
+    whole = explain(monkeypatch, capsys, "gang", "train", "--log", url, "--output", "json")
+    part = explain(monkeypatch, capsys, "gang", "train", "--log", str(piece), "--output", "json")
+    answer, ever = json.loads(part[1]), json.loads(whole[1])
+    assert {
+        "causes_us": {"InsufficientResources": 1_000_000},
+        "since_us": 4_000_000,
+        "total_us": 1_000_000,
+    } == answer.pop("waited")
+    del ever["waited"]
+    assert (1, ever) == (part[0], answer)

@@ -21,6 +21,7 @@ from tests.builders import (
     pod,
     podgroup,
 )
+from tests.unit.state.test_gang_holds import _mutual
 from tests.unit.state.test_gangs import crew, grouped
 from tests.unit.state.test_head import MINUTE_US, busy, later, small
 from tests.walk import Walk
@@ -312,6 +313,14 @@ def test_what_a_nonstrict_gang_holds_and_until_when() -> None:
         answer["holds"],
         answer["gangs"][0]["rests_until_us"],
     )
+
+
+def test_a_gang_that_let_go_is_told_for_whom() -> None:
+    """The younger of two whose holds each other needed; the older has started with its room."""
+    core = _mutual()
+    told = about_gang(core, "young")["diagnosis"]
+    assert ("GaveWay", "default/old") == (told["code"], told["details"]["for"])
+    assert "Placed" == about_gang(core, "old")["verdict"]
 
 
 def test_room_that_is_kept_for_the_head_of_the_queue() -> None:
