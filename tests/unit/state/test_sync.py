@@ -367,7 +367,7 @@ def bind_ids(core: Core) -> list[str]:
 
 
 def test_a_version_that_two_objects_have_is_of_two_histories() -> None:
-    """etcd was restored and gave versions a second time: the list that shows another node at ours is not passed over."""
+    """etcd was restored and gave versions a second time: a list that shows another node at ours counts."""
     core = Core()
     core.see(node("n", 1_000, rv=87, uid="before"), topic="nodes")
     after = {**node("n", 2_000, rv=87, uid="after"), "epoch": "e"}
