@@ -57,6 +57,8 @@ TWINS_MAX = 3
 #: Rest: nothing was appended and nothing happened for so long; longer than any back-off.
 QUIET_US = 25_000_000
 REST_US_MAX = 900_000_000
+#: What is due later than this is not waited for: evictions that led nowhere are forgotten in an hour.
+SOON_US = 300_000_000
 POLICY: dict[str, Any] = {
     "backoff": {"initial": 1_000_000, "max": 4_000_000},
     "evictions": {"budgetDeadline": 8_000_000},
@@ -327,7 +329,11 @@ class Simulation:
         asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
         if asleep or self._stopped_roles or self.log_faults.pending:
             return True
-        return bool(self.chain.decisions and self.chain.decisions[-1]["next_deadline_us"])
+        if not self.chain.decisions:
+            return False
+        # By the log's time, which may be far ahead of the clock.
+        last = self.chain.decisions[-1]
+        return 0 < last["next_deadline_us"] <= last["timestamp_us"] + SOON_US
 
     async def _to_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         """Instead of a thread: somewhat later, at one moment, and the caller hears of it later."""
