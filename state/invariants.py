@@ -82,6 +82,18 @@ def _check_indexes(state: State) -> None:
     assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
         "pods_on has strangers"
     )
+    for counts, has in ((state.assumed_in, "assumed"), (state.bound_in, "node")):
+        found: dict[str, int] = {}
+        for pod in state.pods.values():
+            if (key := state.gang_key(pod)) and getattr(pod, has):
+                found[key] = found.get(key, 0) + 1
+        assert found == counts, f"members by gang that have {has}"
+    for key in state.members:
+        oldest = min(
+            (state.pods[uid] for uid in state.members[key]),
+            key=lambda pod: (pod.created_us, pod.uid),
+        )
+        assert state.first_member(key) == oldest, f"first member of {key}"
     assert sum(map(len, state.members.values())) == sum(
         1 for pod in state.pods.values() if state.gang_key(pod)
     )

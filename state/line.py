@@ -159,8 +159,7 @@ class Line:
 
     def assigned(self, key: str) -> tuple[int, int]:
         """Members with a node: not known to the API server yet, and known."""
-        pods = [self.state.pods[uid] for uid in self.state.members.get(key, ())]
-        return sum(1 for pod in pods if pod.assumed), sum(1 for pod in pods if pod.node)
+        return self.state.assumed_in.get(key, 0), self.state.bound_in.get(key, 0)
 
     def needed(self, key: str, gang: Gang) -> int:
         """Members still to be placed before the gang is valid."""

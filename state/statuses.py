@@ -59,16 +59,15 @@ def write_statuses(trial: Trial) -> None:
 
 def counted(state: State, key: str) -> Members:
     """The gang's members, by what the API server says of each uid."""
-    pods = [state.pods[uid] for uid in state.members.get(key, ())]
-    phases = [pod.phase for pod in pods]
-    first = min(pods, key=lambda pod: (pod.created_us, pod.uid), default=None)
+    phases = [state.pods[uid].phase for uid in state.members.get(key, ())]
+    first = state.first_member(key) if phases else None
     owner = first.owner.partition("/")[2] if first is not None else ""
     return Members(
         failed=phases.count("Failed"),
         occupied_by=f"{first.namespace}/{owner}" if first is not None and owner else "",
-        pods=len(pods),
+        pods=len(phases),
         running=phases.count("Running"),
-        scheduled=sum(1 for pod in pods if pod.node),
+        scheduled=state.bound_in.get(key, 0),
         succeeded=phases.count("Succeeded"),
     )
 
@@ -179,8 +178,9 @@ def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
 
 def _diagnosis(state: State, key: str) -> Diagnosis | None:
     """Why the gang waits: the diagnosis of its first member that has one."""
-    found = (state.pods[uid].diagnosis for uid in sorted(state.members.get(key, ())))
-    return next((each for each in found if each is not None), None)
+    told = (uid for uid in state.members.get(key, ()) if state.pods[uid].diagnosis is not None)
+    first = min(told, default=None)
+    return None if first is None else state.pods[first].diagnosis
 
 
 def _told(trial: Trial, group: PodGroup, diagnosis: Diagnosis | None) -> PodGroup:

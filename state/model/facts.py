@@ -6,7 +6,7 @@ or older news, takes nothing back.
 
 from msgspec.structs import replace
 
-from state.model.gangs import mark_satisfied, refresh_gang, unmark_satisfied
+from state.model.gangs import mark_satisfied, refresh_gang, refresh_member, unmark_satisfied
 from state.model.lists import bury
 from state.model.rows import Pod
 from state.model.seen import PodFound, PodSeen
@@ -74,9 +74,9 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
     if old is None or old.labels != new.labels or old.annotations != new.annotations:
-        refresh_gang(trial, state.gang_key(new))
+        refresh_member(trial, state.gang_key(new))
         if old is not None:
-            refresh_gang(trial, state.gang_key(old))
+            refresh_member(trial, state.gang_key(old))
     if new.node and (old is None or not old.node):
         mark_satisfied(trial, new)
     elif old is not None and old.node and not new.node:
@@ -101,7 +101,7 @@ def remove_pod(trial: Trial, pod: Pod, rv: int) -> None:
     bury(trial, "pods", pod.uid, rv)
     if place_of(pod):
         trial.wake = True
-    refresh_gang(trial, trial.state.gang_key(pod))
+    refresh_member(trial, trial.state.gang_key(pod))
 
 
 def remove_object(trial: Trial, table: str, uid: str) -> None:

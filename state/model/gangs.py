@@ -27,6 +27,16 @@ def refresh_gang(trial: Trial, key: str) -> None:
         trial.gangs_changed[key] = None
 
 
+def refresh_member(trial: Trial, key: str) -> None:
+    """The same where only a member came or went: what a PodGroup says of the gang is as it was."""
+    group, gang = podgroup_of(trial.state, key), trial.state.gangs.get(key)
+    if group is None or gang is None or gang.source != group.uid:
+        refresh_gang(trial, key)
+    elif not gang.satisfied and any_bound(trial.state, key):
+        trial.put("gangs", key, replace(gang, satisfied=True))
+        trial.gangs_changed[key] = None
+
+
 def mark_satisfied(trial: Trial, pod: Pod) -> None:
     """A bound member was seen: under match policy once-satisfied later members come alone, whatever dies meanwhile."""
     key = trial.state.gang_key(pod)
@@ -57,7 +67,7 @@ def podgroup_of(state: State, key: str) -> PodGroup | None:
 
 def any_bound(state: State, key: str) -> bool:
     """Some member has a node by the API server's word."""
-    return any(state.pods[uid].node for uid in state.members.get(key, ()))
+    return key in state.bound_in
 
 
 def with_self(groups: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -88,9 +98,7 @@ def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) ->
 def _from_members(state: State, key: str, old: Gang | None) -> Gang:
     if old is not None and old.source == "pods":
         return old
-    first = min(
-        (state.pods[uid] for uid in state.members[key]), key=lambda pod: (pod.created_us, pod.uid)
-    )
+    first = state.first_member(key)
     said = state.membership(first)
     initialised = said.from_pods and said.min_member > 0
     return Gang(

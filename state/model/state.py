@@ -86,6 +86,11 @@ class State:
         self.pods_on: dict[str, dict[str, None]] = {}
         self.pods_named: dict[str, dict[str, None]] = {}
         self.members: dict[str, dict[str, None]] = {}
+        self.assumed_in: dict[
+            str, int
+        ] = {}  # gang -> members with a node that the API server doesn't know of yet
+        self.bound_in: dict[str, int] = {}  # gang -> members with a node by the API server's word
+        self._first_in: dict[str, str] = {}  # a cache, see `first_member`
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
@@ -144,6 +149,14 @@ class State:
         """`ns/name` of the pod's gang, or empty."""
         name = self.membership(pod).gang
         return f"{pod.namespace}/{name}" if name else ""
+
+    def first_member(self, gang: str) -> Pod:
+        """The gang's oldest member; it must have one."""
+        first = self._first_in.get(gang)
+        if first is None:
+            members = (self.pods[uid] for uid in self.members[gang])
+            first = self._first_in[gang] = min(members, key=_age).uid
+        return self.pods[first]
 
     def claim_of(self, pod: Pod) -> str:
         """What says which quota a pod is charged to: the quota it names, else `/` and its namespace."""
@@ -285,27 +298,46 @@ class State:
                 self._charge(old_place, old, -1)
             if new is not None and new_place:
                 self._charge(new_place, new, +1)
-        if (
+        renamed = (
             old is None
             or new is None
             or old.labels != new.labels
             or old.annotations != new.annotations
-        ):
-            if old is not None and (key := self.gang_key(old)):
-                _index(self.members, key, uid, False)
-            if new is not None and (key := self.gang_key(new)):
-                _index(self.members, key, uid, True)
+        )
+        if renamed:
             if old is not None:
                 _index(self.claims, self.claim_of(old), uid, False)
             if new is not None:
                 _index(self.claims, self.claim_of(new), uid, True)
             named = cast(Pod, new or old)
             _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
-            if old is not None:
-                self._forget_shape(self.gang_key(old))
-        if new is not None:
-            self._forget_shape(self.gang_key(new))
+        old_gang = self.gang_key(old) if old is not None else ""
+        new_gang = old_gang if not renamed else self.gang_key(new) if new is not None else ""
+        if old is not None and old_gang:
+            self._member_changed(old_gang, old, None if renamed else new)
+        if new is not None and new_gang and renamed:
+            self._member_changed(new_gang, None, new)
         self._index_waiting(uid, new)
+
+    def _member_changed(self, gang: str, old: Pod | None, new: Pod | None) -> None:
+        """A member came (no `old`), went (no `new`), or changed and stayed."""
+        self._forget_shape(gang)
+        for index, was, now in (
+            (self.assumed_in, old and old.assumed, new and new.assumed),
+            (self.bound_in, old and old.node, new and new.node),
+        ):
+            if bool(was) != bool(now):
+                index[gang] = index.get(gang, 0) + (1 if now else -1)
+                if not index[gang]:
+                    del index[gang]
+        pod = cast(Pod, new or old)
+        if old is None or new is None:
+            _index(self.members, gang, pod.uid, new is not None)
+        first = self._first_in.get(gang)
+        if first is not None and (
+            first == pod.uid or (new is not None and _age(new) < _age(self.pods[first]))
+        ):
+            del self._first_in[gang]
 
     def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
         _mark(self.resting, key, new is not None and new.rest_until_us > 0)
@@ -460,6 +492,10 @@ class State:
 
 _UNSYNCED = Sync()
 _NOTHING_LEFT = CycleRow()
+
+
+def _age(pod: Pod) -> tuple[int, str]:
+    return pod.created_us, pod.uid
 
 
 def place_of(pod: Pod | None) -> str:
