@@ -221,7 +221,7 @@ class Units:
             return group_missing(key)
         needed = self.line.needed(key, gang)
         if ready < needed:
-            return members_missing(key, ready, needed, gang.min_member)
+            return members_missing(key, needed, gang.min_member)
         group = podgroup_of(self.state, key)
         if not needed or group is None or group.group != UPSTREAM:
             return None

@@ -75,12 +75,12 @@ def gang_misfit(
     )
 
 
-def members_missing(gang: str, ready: int, needed: int, min_member: int) -> Diagnosis:
-    """Diagnosis of the members of a gang that has too few."""
+def members_missing(gang: str, needed: int, min_member: int) -> Diagnosis:
+    """Diagnosis of the members of a gang that has too few. Not how many: each that came would change it for all."""
     return Diagnosis(
         code=Code.WAITING_FOR_MEMBERS,
-        details={"gang": gang, "min_member": min_member, "needed": needed, "ready": ready},
-        message=f"gang {gang} has {ready} ready of {needed} members that it still needs (minMember {min_member})",
+        details={"gang": gang, "min_member": min_member, "needed": needed},
+        message=f"gang {gang} has fewer ready members than the {needed} that it still needs (minMember {min_member})",
     )
 
 

@@ -32,6 +32,22 @@ def test_a_gang_that_fits_is_placed_whole() -> None:
     assert {"g-0": "n", "g-1": "n", "g-2": "n"} == core.binds()
 
 
+def test_a_member_that_waits_for_others_is_told_once() -> None:
+    """Each member that comes is told that more are needed; those before it are told nothing new."""
+    core = Core()
+    core.see(node("n"), podgroup("g", 4), topic="nodes")
+    for each in crew("g", 3):
+        core.see(each)
+    told = [
+        command.name
+        for decision in core.decisions
+        for command in decision.commands
+        if command.kind == "PatchStatus"
+    ]
+    assert ["g-0", "g-1", "g-2"] == [name for name in told if name != "g"]
+    assert {"gang": "default/g", "min_member": 4, "needed": 4} == core.pod("g-0").diagnosis.details
+
+
 def test_a_gang_that_does_not_fit_holds_nothing() -> None:
     """Room for three, four needed: none is bound, and each member is told that three could be."""
     core = Core()
