@@ -75,7 +75,7 @@ class ClusterSide:
             async with asyncio.TaskGroup() as group:
                 group.create_task(follow("sink", role))
                 if sink is None:
-                    group.create_task(self._inform(client))
+                    group.create_task(self._inform(role, client))
                     return
                 group.create_task(sink.run())
                 group.create_task(keep(lease, partial(self._lead, sink, role, client)))
@@ -87,13 +87,15 @@ class ClusterSide:
             async with asyncio.TaskGroup() as group:
                 group.create_task(sink.act(role.read_to_end))
                 if self._settings.informers:
-                    group.create_task(self._inform(client))
+                    group.create_task(self._inform(role, client))
         finally:
             self._leadership.lose()
 
-    async def _inform(self, client: KubeClient) -> None:
+    async def _inform(self, role: SinkRole, client: KubeClient) -> None:
         # Fresh ones each time: what was published by others meanwhile is not what these remember.
-        self._informers = Informers(client, self._publisher, producer=self._identity)
+        self._informers = Informers(
+            client, self._publisher, producer=self._identity, heard=lambda: role.sequence
+        )
         try:
             await self._informers.run()
         finally:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -65,6 +65,7 @@ class Informer:
         *,
         producer: str,
         pace: Pace | None = None,
+        heard: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.resource = resource
         #: Objects that could not be observed; each is logged with its reason.
@@ -73,6 +74,7 @@ class Informer:
         self._publisher = publisher
         self._producer = producer
         self._pace = pace or Pace()
+        self._heard = heard
         self._topic = RESOURCES[resource]
         self._published: dict[str, bytes] = {}
         self._version: str | None = None
@@ -118,7 +120,7 @@ class Informer:
 
     async def _sync(self) -> None:
         """Publish the whole list, and go on from its version."""
-        self._version = None
+        self._version, heard = None, self._heard()
         page = await self._client.list_page(self.resource, self._pace.page_objects, "")
         list_version, token = _list_version(page), _continue_token(page)
         list_rv, epoch = int(list_version), secrets.token_hex(8)
@@ -134,6 +136,7 @@ class Informer:
                     list_rv=list_rv,
                     cold=self._cold,
                     whole=self._whole,
+                    heard=heard,
                 )
             ]
         )
@@ -285,7 +288,10 @@ class Informer:
 
 
 class Informers:
-    """All resources of one cluster. `run` goes on until it is cancelled."""
+    """All resources of one cluster. `run` goes on until it is cancelled.
+
+    `heard`: sequence of the last decision that whoever calls `resync` has read.
+    """
 
     def __init__(
         self,
@@ -295,9 +301,12 @@ class Informers:
         producer: str,
         resources: Iterable[str] = tuple(RESOURCES),
         pace: Pace | None = None,
+        heard: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._informers: Final = {
-            resource: Informer(resource, client, publisher, producer=producer, pace=pace)
+            resource: Informer(
+                resource, client, publisher, producer=producer, pace=pace, heard=heard
+            )
             for resource in resources
         }
 

@@ -260,7 +260,8 @@ class ObjectGone(Observed):
 class SyncStarted(Observed):
     """A producer lists `resource` anew at `list_rv`; `epoch` is unique. `cold`: it had no memory of the last list.
 
-    `whole`: no object that can be read is only said to be still there.
+    `whole`: no object that can be read is only said to be still there. `heard`: sequence of the last decision that it
+    had read when it asked for the list, so that the list shows at least what was applied by then; None: it reads none.
     """
 
     kind: Literal["SyncStarted"] = "SyncStarted"
@@ -270,6 +271,7 @@ class SyncStarted(Observed):
     list_rv: NonNegativeInt
     cold: bool
     whole: bool = False
+    heard: NonNegativeInt | None = None
 
 
 class StillThere(Observed):

@@ -194,16 +194,27 @@ class OpenList(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     contradicted what was known), so its objects win.
 
     `asked_us`: since when everything waits for it, or when the informers were last asked to list; 0: nothing waits.
+    `heard`: the last decision that its producer had read when it asked for the list; None: it reads none.
     """
 
     asked_us: int = 0
     cold: bool
+    heard: int | None = None
     list_rv: int
     producer: str
     reset: bool = False
     resource: str
     sequence: int
     whole: bool = False
+
+    @property
+    def after(self) -> int:
+        """The list shows all that was true when the decision of this sequence was made.
+
+        It may come late, and results come by another way: its place in the journal says nothing, unless there is
+        nothing else to go by.
+        """
+        return self.sequence - 1 if self.heard is None else self.heard
 
 
 class Named(Struct, frozen=True, gc=False):

@@ -201,6 +201,7 @@ class SyncStartSeen(
     list_rv: Natural
     cold: bool
     whole: bool = False
+    heard: Natural | None = None
 
 
 class StillThereSeen(

@@ -77,11 +77,11 @@ def _with_held(trial: Trial, pod: Pod) -> Pod:
 
 
 def _is_undone(trial: Trial, seen: PodSeen, old: Pod) -> bool:
-    """A list lacks a fact that it should show: it began after we knew, and is not below the version that we know."""
+    """A list lacks a fact that it should show: asked for after we knew, it is not below the version that we know."""
     listing = trial.state.lists.get(seen.epoch) if seen.epoch else None
     if listing is None or listing.reset or old.rv > listing.list_rv:
         return False
-    return _lacks(seen, old) and old.told_at < listing.sequence
+    return _lacks(seen, old) and old.told_at <= listing.after
 
 
 def _lacks(seen: PodSeen, known: Pod) -> bool:

@@ -31,19 +31,19 @@ def on_sync_started(trial: Trial, seen: SyncStartSeen) -> None:
         or seen.epoch in known.epochs
     ):
         return
-    whole = seen.whole or seen.cold
-    reset = (known.contradicted and whole) or seen.list_rv < _highest(trial, seen.resource, known)
     listing = OpenList(
-        asked_us=trial.now_us if seen.cold or reset else 0,
         cold=seen.cold,
+        heard=None if seen.heard is None else min(seen.heard, trial.sequence - 1),
         list_rv=seen.list_rv,
         producer=seen.producer,
         resource=seen.resource,
         sequence=trial.sequence,
-        reset=reset,
-        whole=whole,
+        whole=seen.whole or seen.cold,
     )
-    trial.put("lists", seen.epoch, listing)
+    overturns = known.contradicted and listing.whole and listing.after >= known.doubted
+    reset = overturns or seen.list_rv < _highest(trial, seen.resource, known)
+    asked_us = trial.now_us if seen.cold or reset else 0
+    trial.put("lists", seen.epoch, replace(listing, asked_us=asked_us, reset=reset))
     if reset:
         doubt(trial, seen.resource)
 
@@ -56,8 +56,8 @@ def on_still_there(trial: Trial, seen: StillThereSeen) -> None:
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
     row = _row_of(trial, listing.resource, seen.uid)
     if row is not None:
-        # Unchanged is what was published; a result told more, and the list began after that.
-        unseen = isinstance(row, Pod) and 0 < row.told_at < listing.sequence
+        # Unchanged is what was published; a result told more, and the list was asked for after that.
+        unseen = isinstance(row, Pod) and 0 < row.told_at <= listing.after
         if is_rewritten(listing, seen.rv, row.rv) or (unseen and row.rv <= listing.list_rv):
             contradict(trial, seen.resource)
         return
@@ -100,7 +100,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
     if listing.reset:
         doubted = reset_at = trial.sequence
         contradicted = False
-    elif listing.whole and listing.sequence > doubted and not contradicted:
+    elif listing.whole and listing.after >= doubted and not contradicted:
         doubted = 0
     if doubted:
         ask_resync(trial, seen.resource)

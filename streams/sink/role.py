@@ -51,6 +51,11 @@ class SinkRole:
             self._note_time(sink)
             sink.restore(open_commands)
 
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last decision taken."""
+        return self._chain.sequence
+
     def next_offsets(self) -> dict[str, int]:
         """Where the feed begins."""
         return {DECISIONS: self._next}

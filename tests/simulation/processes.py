@@ -283,7 +283,9 @@ class InformerProcess(RoleProcess):
         super().__init__(world, name)
         pace = Pace(page_objects=4, retry_s_min=0.05, retry_s_max=1.0, absent_s=3.0)
         reader = SimulatedReader(world.server, lambda: self.dead)
-        self.informers = Informers(reader, self, producer=name, pace=pace)
+        self.informers = Informers(
+            reader, self, producer=name, pace=pace, heard=lambda: role.sequence
+        )
         found = recover(self.history()).decider
         role = SinkRole(
             None,

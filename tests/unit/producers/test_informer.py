@@ -12,6 +12,7 @@ from schemas.observations import (
     KindAbsent,
     NodeObserved,
     ObjectGone,
+    Observed,
     StillThere,
     SyncFinished,
     SyncStarted,
@@ -76,6 +77,29 @@ def test_a_page_is_observed_and_published_in_slices() -> None:
 
     asyncio.run(stage())
     assert [1, 100, 100, 50, 1] == calls
+
+
+def test_a_list_says_what_was_heard_before_it_was_asked_for() -> None:
+    """What is decided while the API server answers is no part of it."""
+    heard = [7]
+
+    class Slow(Server):
+        async def list_page(self, resource: str, limit: int, continue_: str) -> dict[str, Any]:
+            heard.append(8)
+            return await super().list_page(resource, limit, continue_)
+
+    async def stage() -> list[Observed]:
+        server, log = Slow(), Log()
+        informer = Informer("nodes", server, log, producer="me", pace=FAST, heard=lambda: heard[-1])
+        running = asyncio.create_task(informer.run())
+        async with asyncio.timeout(GIVE_UP_S):
+            found = await synced(log)
+        running.cancel()
+        return found
+
+    started = asyncio.run(stage())[0]
+    assert isinstance(started, SyncStarted)
+    assert 7 == started.heard
 
 
 def test_a_change_is_published_and_a_heartbeat_is_not() -> None:

@@ -10,8 +10,8 @@ from state.model.limits import RESOURCES as CORE_RESOURCES
 from tests.builders import Core, Json, absent, cards, ended, gone, member, node, pod, podgroup
 
 
-def started(epoch: str, rv: int, resource: str = "pods", **said: bool) -> Json:
-    """A list begins; `said`: cold, whole."""
+def started(epoch: str, rv: int, resource: str = "pods", **said: int) -> Json:
+    """A list begins; `said`: cold, whole, heard."""
     begun = {"kind": "SyncStarted", "resource": resource, "producer": "test", "epoch": epoch}
     return {**begun, "list_rv": rv, "cold": False, **said}
 
@@ -397,6 +397,28 @@ def test_a_bind_that_only_a_result_told_may_have_been_undone(shown: str) -> None
     assert ("n", False) == (core.pod("p").node, core.state.synced())
     core.see(*listed("wins", 1_101, pod("p", 900, rv=90)))
     assert "" == core.pod("p").node
+
+
+def test_a_list_that_comes_late_contradicts_no_result() -> None:
+    """Asked for before the bind was known, it lay in its topic while the result overtook it; it clears no doubt."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    told = core.see(ended(command), topic="results").sequence
+    late = (
+        started("late", 101, whole=True, heard=told - 1),
+        {**pod("p", 900, rv=90), "epoch": "late"},
+    )
+    core.see(*late, finished("late", 101))
+    assert ("n", True) == (core.pod("p").node, core.state.synced())
+    doubted = core.see(*listed("reset", 50, pod("p", 900, rv=40))).sequence
+    core.see(started("late2", 102, whole=True, heard=doubted - 1), still("late2", "p", 40))
+    decision = core.see(finished("late2", 102))
+    assert (RESYNC, False) == (decision.requests, core.state.synced())
+    core.see(
+        started("e2", 103, whole=True, heard=doubted), still("e2", "p", 40), finished("e2", 103)
+    )
+    assert core.state.synced()
 
 
 def test_a_result_from_before_a_reset_is_doubted() -> None:
