@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.errors import Fatal, InvalidMessage
+from schemas.errors import Fatal, InvalidMessage, LockstepError, Unavailable
 from schemas.topics import DECISIONS, INTAKE, JOURNAL
 from streams.chain import read_decision_header
 from streams.checkpoints import open_commands
@@ -104,16 +104,28 @@ def recover(history: LogHistory, progress: Progress | None = None) -> Recovered:
 
 def start_state(history: History, bound: Bound) -> tuple[Start, State]:
     """The latest usable place within `bound`, and the State there. A checkpoint that cannot be read
-    is passed over.
+    is passed over. Raises `LockstepError` that says what is missing.
     """
+    passed_over = 0
     while True:
-        start = history.start(bound)
+        try:
+            start = history.start(bound)
+        except Unavailable:
+            raise
+        except LockstepError as error:
+            if not passed_over:
+                raise
+            raise LockstepError(
+                f"the State of checkpoint {passed_over} is of another build, which this one does not read;"
+                f" {error}"
+            ) from error
         try:
             state = to_state(start.state_bytes)
         except InvalidMessage:
             state = to_state(None)
         if state.sequence == start.sequence:
             return start, state
+        passed_over = passed_over or start.sequence
         bound = Bound(start.sequence - 1, bound.timestamp_us)
 
 

@@ -481,6 +481,10 @@ def test_a_state_that_another_build_wrote_is_passed_over(written: bytes, read: b
         found.started_at,
         found.decider.state.digest,
     )
+    trim_memory_log("another-build", JOURNAL, newest.journal_offset)
+    trim_memory_log("another-build", DECISIONS, newest.decisions_offset - 1)
+    with pytest.raises(LockstepError, match=rf"checkpoint {newest.sequence} is of another build"):
+        recover(log.history())
 
 
 @pytest.mark.parametrize("written_over", [False, True])
