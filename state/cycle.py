@@ -7,7 +7,7 @@ left over is asked for with `work_left`. Called by `state.machine` only.
 from msgspec.structs import replace
 
 from state.candidates import pick_node
-from state.evictions import forget_old, send_evictions
+from state.evictions import forget_old, send_evictions, send_preemptions
 from state.head import HeadOfQueue
 from state.holds import Holds
 from state.line import Line, Unit
@@ -41,12 +41,18 @@ class Cycle:
             return
         forget_old(trial)
         send_evictions(trial)
-        assert state.policy is not None
         self.holds.check()
         if 0 < trial.retry_us <= trial.now_us:
             trial.retry_us, trial.wake = 0, True
         trial.wake = trial.wake or self.placement.let_some_go
         self.placement.let_some_go = False
+        self._try_units()
+        if send_preemptions(trial):
+            trial.wake = trial.work_left = True
+
+    def _try_units(self) -> None:
+        trial, state = self.trial, self.state
+        assert state.policy is not None
         queue = Queue(self.line, self.line.units(self._candidates()))
         if trial.wake:
             queue.add(self.line.alike(queue.groups))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
+from state.model.state import State
 from state.model.trial import Trial
 
 _PREEMPT: Final = "preempt-"
@@ -17,10 +18,10 @@ _SEQUENCE_LENGTH: Final = len(_PREEMPT) + 21
 
 
 def send_evictions(trial: Trial) -> None:
-    """Sends the eviction command of each pod that has no other command open."""
+    """Sends the command of each eviction that an administrator asked for, once the pod has no other command open."""
     evictions: dict[str, Eviction] = trial.state.tables["evictions"]
     for key in sorted(evictions):
-        if not evictions[key].command:
+        if not evictions[key].command and not key.startswith(_PREEMPT):
             _send(trial, key, evictions[key])
 
 
@@ -28,8 +29,7 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
     """Asks for the eviction of a victim that makes room for the unit `name`, whose first owner or pod is `claimant`."""
     key = f"{_PREEMPT}{trial.sequence:020d}-{victim.uid}"
     reason = f"PreemptionByScheduler: makes room for {name}"
-    asked = Eviction(id=key, reason=reason, uid=victim.uid)
-    trial.put("evictions", key, asked)
+    trial.put("evictions", key, Eviction(id=key, reason=reason, uid=victim.uid))
     note = Preempted(
         at_us=trial.now_us,
         claimant=claimant,
@@ -38,7 +38,36 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
         owner=f"{victim.namespace}/{victim.owner or victim.uid}",
     )
     trial.put("preempted", key, note)
-    _send(trial, key, asked)
+
+
+def send_preemptions(trial: Trial) -> bool:
+    """Sends what `preempt` asked for, once the pod has no other command open. A victim that nobody needs to leave any
+    more stays: its claimant found other room meanwhile, or the bind of the victim itself came to nothing. Whether
+    there is one.
+    """
+    state, spared = trial.state, False
+    evictions: dict[str, Eviction] = state.tables["evictions"]
+    for key in sorted(evictions):
+        if evictions[key].command or not key.startswith(_PREEMPT):
+            continue
+        pod = state.pods.get(evictions[key].uid)
+        if pod is None or pod.deleted_us or _is_claimed(state, pod):
+            _send(trial, key, evictions[key])
+        else:
+            trial.put("evictions", key, None)
+            trial.put("preempted", key, None)
+            spared = True
+    return spared
+
+
+def _is_claimed(state: State, victim: Pod) -> bool:
+    """Whether room on the victim's node is kept for somebody more important."""
+    priority = state.class_of(victim).priority
+    there = state.pods_on.get(victim.node or victim.assumed, ())
+    return any(
+        state.pods[uid].nominated and state.class_of(state.pods[uid]).priority > priority
+        for uid in there
+    )
 
 
 def forget_old(trial: Trial) -> None:
@@ -90,11 +119,6 @@ def _send(trial: Trial, key: str, eviction: Eviction) -> None:
         trial.put("evictions", key, None)
         return
     if pod.command:
-        return
-    if key.startswith(_PREEMPT) and not (pod.node or pod.assumed):  # its bind came to nothing
-        trial.put("evictions", key, None)
-        trial.put("preempted", key, None)
-        trial.wake = True
         return
     assert state.policy is not None
     opened = OpenCommand(

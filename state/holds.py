@@ -130,7 +130,7 @@ class Holds:
                     if key in state.gangs:
                         self._rest(key)
                 continue
-            for pod in held:
+            for pod in reversed(held):
                 if not self.placement.may_stay(pod):
                     key = state.gang_key(pod)
                     self.placement.let_go(pod, node_closed(key, pod.assumed))

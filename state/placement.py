@@ -14,7 +14,7 @@ from state.candidates import count_reasons, count_slots, most_free, pick_node, p
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import let_go
 from state.model.limits import TOLD_MAX
-from state.model.rows import OpenCommand, Pod
+from state.model.rows import Node, OpenCommand, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.seen import DeviceHeld
 from state.model.state import State
@@ -199,9 +199,24 @@ class Placement:
         self.let_some_go = True
 
     def may_stay(self, pod: Pod) -> bool:
-        """Whether the node that the pod holds, or is nominated for, is still there and open to it."""
+        """Whether the node that the pod holds, or is nominated for, is still open to it, and what it holds is there."""
         node = self.state.nodes.get(pod.assumed or pod.nominated)
-        return node is not None and node_reason(self.state.class_of(pod), node) == MAY
+        if node is None or node_reason(self.state.class_of(pod), node) != MAY:
+            return False
+        return bool(pod.nominated) or self._still_fits(pod, node)
+
+    def _still_fits(self, pod: Pod, node: Node) -> bool:
+        """Whether the node has not become too small for what is on it, and the pod's cards are healthy."""
+        state, scores = self.state, self.state.scores_of(pod)
+        total, used = state.columns.total[:, node.ord], state.columns.used[:, node.ord]
+        if any(used[axis] > total[axis] for axis in scores.axes):
+            return False
+        report, cards = state.devices_of(node.name), scores.podclass.cards
+        if report is None:
+            return not pod.allocations and (not cards or scores.podclass.by_kubelet)
+        healthy = {(card.type, card.minor): None for card in report.devices if card.healthy}
+        held = [(each.type, each.minor) for each in pod.allocations]
+        return len(held) == cards and all(each in healthy for each in held)
 
     def slots(self, pod: Pod) -> int:
         """How many pods like this one fit now, each on some node."""

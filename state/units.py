@@ -263,10 +263,11 @@ class Units:
                     self.placement.put_on(pod, node_ord)
             if keeps:
                 attempt.keepers.append(key)
+            elif needed:  # what the others held could be what this one lacks the next time
+                attempt.holds = False
             if fit.misfit is not None:
                 attempt.short[key] = gang_misfit(fit.misfit, key, done, needed, gang.min_member)
                 if not keeps:
-                    attempt.holds = False
                     break
         return attempt
 

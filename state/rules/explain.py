@@ -200,11 +200,11 @@ def with_conflicts(diagnosis: Diagnosis, conflicts: tuple[str, ...]) -> Diagnosi
 
 
 def node_closed(gang: str, node: str) -> Diagnosis:
-    """Diagnosis of a member whose node left, or is closed to it now."""
+    """Diagnosis of a member whose node left, or is closed to it or too small now."""
     return Diagnosis(
         code=Code.GAVE_WAY,
         details={"gang": gang, "node": node},
-        message=f"held room on {node}, which is gone or closed to it now",
+        message=f"held room on {node}, which is gone, closed to it or too small now",
     )
 
 

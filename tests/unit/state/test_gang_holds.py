@@ -3,7 +3,7 @@
 import pytest
 
 from state import invariants
-from tests.builders import START_US, Core, Json, ended, gone, member, node, pod, podgroup
+from tests.builders import START_US, Core, Json, cards, ended, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import GROUPS, bind_ids, crew
 
 MODE = "gang.scheduling.koordinator.sh/mode"
@@ -342,3 +342,30 @@ def test_the_sub_priority_label_decides_among_equals() -> None:
     )
     core.see(node("n", 200))
     assert {"a", "b"} == set(core.binds())
+
+
+def test_what_a_node_can_no_longer_give_is_not_held() -> None:
+    """The node shrinks under two holds: the last one lets go, and what is left is not bound beyond its room."""
+    core = Core()
+    core.see(node("n", 200), loose("g", 3), *crew("g", 3))
+    core.see(node("n", 100, rv=2))
+    assert {"g-0": "n"} == held(core)
+    core.see(loose("g", 1, rv=2))
+    assert {"g-0": "n"} == core.binds()
+    invariants.check(core.state)
+
+
+def test_a_card_that_fails_is_not_held() -> None:
+    """A member holds the card of a node whose report says then that it is ill: it is not bound with it."""
+    core = Core()
+    spec = {"requests": {"cpu": 100, "nvidia.com/gpu": 1}}
+    core.see(node("n", gpus=2), cards("n", 2, unhealthy=(1,)), loose("g", 2))
+    core.see(*[member(f"g-{index}", "g", spec=spec) for index in range(2)])
+    assert {"g-0": "n"} == held(core)
+    core.see(cards("n", 2, rv=2, unhealthy=(0,)))
+    assert [1] == [each.minor for each in core.pod("g-0").allocations]
+    core.see(loose("g", 1, rv=2))
+    assert ({"g-0": "n"}, [1]) == (
+        core.binds(),
+        [each.minor for each in core.pod("g-0").allocations],
+    )
