@@ -105,7 +105,7 @@ class Cycle:
                     found.update(uids)
                 elif self.units.could_take_room(state.pods[next(iter(uids))]):
                     # If the first of its class takes nobody's room, no other does.
-                    found[min(uids, key=lambda uid: self.line.single(state.pods[uid]).key)] = None
+                    found[min(uids, key=lambda uid: state.order_of(state.pods[uid]))] = None
         return sorted(found)
 
     def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:

@@ -14,14 +14,11 @@ from msgspec.structs import replace
 
 from state.candidates import refresh
 from state.line import Line, Unit
-from state.model.diagnoses import Code
 from state.model.order import OrderKey
 from state.model.rows import Head, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.state import State
 from state.placement import Placement
-
-_FOR_ROOM = (Code.INSUFFICIENT_RESOURCES, Code.NO_DEVICE, Code.TIMED_OUT, Code.GAVE_WAY)
 
 
 class HeadOfQueue:
@@ -101,23 +98,22 @@ class HeadOfQueue:
 
     def _first(self) -> Unit | None:
         """The first unit in line that waits for room."""
-        state = self.state
-        best: tuple[OrderKey, Pod] | None = None
-        groups: dict[tuple[str, ...], None] = {}
-        for uid in state.waiting:
-            pod = state.pods[uid]
-            if pod.diagnosis is None or pod.diagnosis.code not in _FOR_ROOM or pod.nominated:
-                continue
-            gang = state.gangs.get(state.gang_key(pod))
-            if gang is not None and not self.line.comes_alone(state.gang_key(pod)):
-                groups[gang.groups or (state.gang_key(pod),)] = None
-                continue
-            key = self.line.single(pod).key
-            if best is None or key < best[0]:
-                best = key, pod
-        units = [self.line.group(keys) for keys in groups]
-        units += [self.line.single(best[1])] if best is not None else []
-        return min(units, key=lambda unit: unit.key, default=None)
+        state, line = self.state, self.line
+        line.reshape()
+        best: OrderKey | None = None
+        found: Unit | None = None
+        for key, uids in state.for_room.items():
+            shape, gang = state.shapes.get(key), state.gangs.get(key)
+            if shape is not None and shape.needed and best is not None and best < shape.place:
+                continue  # it comes as a whole, and later
+            if gang is None or line.comes_alone(key):
+                first = min((state.pods[uid] for uid in uids), key=state.order_of)
+                unit = line.single(first)
+            else:
+                unit = line.group(gang.groups or (key,))
+            if best is None or unit.key < best:
+                best, found = unit.key, unit
+        return found
 
     # -- which nodes -----------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from state.model.columns import UNCOUNTED_CARDS
+from state.model.diagnoses import FOR_ROOM
+from state.model.order import order_key
 from state.model.state import FINISHED, State, place_of
 
 
@@ -68,6 +70,14 @@ def _check_indexes(state: State) -> None:
         assert (uid in state.active) == (uid in state.waiting and not pod.parked), (
             f"active index of pod {uid}"
         )
+        told = pod.diagnosis is not None and pod.diagnosis.code in FOR_ROOM
+        lacks_room = uid in state.waiting and told and not pod.nominated
+        assert (uid in state.for_room.get(state.gang_key(pod), ())) == lacks_room, (
+            f"index of pods that lack room: {uid}"
+        )
+        rank = state.class_of(pod).priority, state.membership(pod).sub_priority
+        order = order_key(rank, pod.created_us, f"{pod.namespace}/{pod.name}", uid)
+        assert state.order_of(pod) == order, f"place in the queue of pod {uid}"
         place = place_of(pod)
         assert not place or uid in state.pods_on.get(place, ()), f"pods_on of pod {uid}"
         key = state.gang_key(pod)

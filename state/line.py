@@ -56,12 +56,12 @@ class Line:
 
     def single(self, pod: Pod) -> Unit:
         """The pod as a unit of its own."""
-        return Unit(key=self._pod_key(pod), uid=pod.uid, gangs=())
+        return Unit(key=self.state.order_of(pod), uid=pod.uid, gangs=())
 
     def group(self, keys: Keys) -> Unit:
         """A gang group: it goes by its most important ready member and its oldest gang."""
         state = self.state
-        pods = [pod for key in keys for pod in (*self.ready(key), *self.held(key))]
+        pods = [pod for key in keys for pod in (*self._ready(key), *self.held(key))]
         rank = max((self._rank(pod) for pod in pods), default=(0, 0))
         created_us = min(state.gangs[key].created_us for key in keys if key in state.gangs)
         return Unit(key=order_key(rank, created_us, ",".join(keys), ""), uid="", gangs=keys)
@@ -71,6 +71,16 @@ class Line:
 
         Of two that ask for the same one fits where the other does.
         """
+        grouped = self.reshape()
+        lines: list[list[tuple[OrderKey, Keys]]] = [
+            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
+            for line in self.state.alike.values()
+        ]
+        lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
+        return [line for line in lines if line]
+
+    def reshape(self) -> dict[Keys, None]:
+        """Works out what parked gangs ask for that changed since; the groups of more than one."""
         state = self.state
         grouped: dict[Keys, None] = {}
         for key in list(state.unshaped):
@@ -78,15 +88,8 @@ class Line:
             if gang is None or gang.groups:
                 grouped[gang.groups if gang is not None else (key,)] = None
             else:
-                shape = self._shape(key)
-                place = order_key(shape.rank, shape.created_us, key, "")
-                state.keep_shape(key, shape, place)
-        lines: list[list[tuple[OrderKey, Keys]]] = [
-            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
-            for line in state.alike.values()
-        ]
-        lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
-        return [line for line in lines if line]
+                state.keep_shape(key, self._shape(key))
+        return grouped
 
     def _shape(self, key: str) -> Shape:
         state = self.state
@@ -101,16 +104,19 @@ class Line:
         group = podgroup_of(state, key)
         upstream = group is not None and group.group == UPSTREAM
         wanted = group.min_resources if group is not None and upstream else None
+        needed = self.needed(key, gang)
         return Shape(
             asks=(
-                self.needed(key, gang),
+                needed,
                 gang.mode,
                 (bool(gang.source), upstream, gang.rest_until_us),
                 tuple(sorted((wanted or {}).items())),
                 *runs,
             ),
-            rank=max((self._rank(pod) for pod in ready), default=(0, 0)),
-            created_us=gang.created_us,
+            needed=needed,
+            place=order_key(
+                max((self._rank(pod) for pod in ready), default=(0, 0)), gang.created_us, key, ""
+            ),
         )
 
     def comes_alone(self, key: str) -> bool:
@@ -125,10 +131,12 @@ class Line:
 
     def ready(self, key: str) -> list[Pod]:
         """The gang's members that wait and may be tried, in order."""
+        return sorted(self._ready(key), key=self.state.order_of)
+
+    def _ready(self, key: str) -> list[Pod]:
         state = self.state
         pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.waiting]
-        ready = [pod for pod in pods if not pod.gates and self.placement.is_ready(pod)]
-        return sorted(ready, key=self._pod_key)
+        return [pod for pod in pods if not pod.gates and self.placement.is_ready(pod)]
 
     def held(self, key: str) -> list[Pod]:
         """The gang's members that hold a node, in order."""
@@ -136,7 +144,7 @@ class Line:
         if not state.holding:
             return []
         pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.holding]
-        return sorted(pods, key=self._pod_key)
+        return sorted(pods, key=self.state.order_of)
 
     def nominated(self, key: str) -> list[Pod]:
         """The gang's members that room is kept for, in order."""
@@ -144,14 +152,11 @@ class Line:
         if not state.nominated:
             return []
         pods = [state.pods[uid] for uid in state.members.get(key, ()) if uid in state.nominated]
-        return sorted(pods, key=self._pod_key)
-
-    def _pod_key(self, pod: Pod) -> OrderKey:
-        name = f"{pod.namespace}/{pod.name}"
-        return order_key(self._rank(pod), pod.created_us, name, pod.uid)
+        return sorted(pods, key=self.state.order_of)
 
     def _rank(self, pod: Pod) -> tuple[int, int]:
-        return self.state.class_of(pod).priority, self.state.membership(pod).sub_priority
+        key = self.state.order_of(pod)
+        return -key.negative_priority, -key.negative_sub_priority
 
     def match(self, gang: Gang) -> str:
         assert self.state.policy is not None

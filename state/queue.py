@@ -16,10 +16,10 @@ class Queue:
     def __init__(self, line: Line, fresh: list[Unit]) -> None:
         self._line = line
         self._fresh = fresh[::-1]
-        #: (its first group's place in line, number of the stream); streams hold the rest, the last one first.
+        #: (its first group's place in line, number of the stream); streams hold the rest.
         self._heads: list[tuple[OrderKey, int]] = []
         self._streams: list[list[tuple[OrderKey, Keys]]] = []
-        self._sorted: dict[int, None] = {}
+        self._heaps: dict[int, None] = {}  # streams of which more than the first was asked for
         self._of_stream = -1
         self.groups = {unit.gangs: None for unit in fresh if unit.gangs}
 
@@ -44,15 +44,15 @@ class Queue:
         number = self._of_stream
         if moved and number >= 0 and self._streams[number]:
             stream = self._streams[number]
-            if number not in self._sorted:
-                stream.sort(reverse=True)
-                self._sorted[number] = None
-            heapq.heappush(self._heads, (stream[-1][0], number))
+            if number not in self._heaps:
+                heapq.heapify(stream)
+                self._heaps[number] = None
+            heapq.heappush(self._heads, (stream[0][0], number))
 
     def _take(self, number: int) -> Keys:
         stream = self._streams[number]
-        if number in self._sorted:
-            return stream.pop()[1]
+        if number in self._heaps:
+            return heapq.heappop(stream)[1]
         first = min(stream)
         stream.remove(first)
         return first[1]

@@ -11,8 +11,9 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from state.model.columns import UNCOUNTED_CARDS, Columns
+from state.model.diagnoses import FOR_ROOM
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
-from state.model.order import OrderKey
+from state.model.order import OrderKey, order_key
 from state.model.podclass import (
     GPU_CORE,
     Membership,
@@ -50,11 +51,11 @@ ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
 
 
 class Shape(Struct, frozen=True):
-    """What a gang asks for: two of the same `asks` fit or don't fit alike. Then its place in line."""
+    """What a gang asks for: two of the same `asks` fit or don't fit alike. `place`: in the queue."""
 
     asks: tuple[object, ...]
-    rank: tuple[int, int]
-    created_us: int
+    needed: int
+    place: OrderKey
 
 
 FINISHED = ("Succeeded", "Failed")
@@ -109,6 +110,11 @@ class State:
         self.shapes: dict[str, Shape] = {}
         self.alike: dict[tuple[object, ...], dict[str, OrderKey]] = {}
         self.unshaped: dict[str, None] = {}  # parked gangs that are not in it
+        self.for_room: dict[
+            str, dict[str, None]
+        ] = {}  # gang, or empty -> pods told that they lack room
+        self._for_room_of: dict[str, str] = {}
+        self._orders: dict[str, OrderKey] = {}  # a cache, see `order_of`
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
         self.budgets_in: dict[str, dict[str, None]] = {}  # namespace -> budget uids
@@ -149,6 +155,15 @@ class State:
         """`ns/name` of the pod's gang, or empty."""
         name = self.membership(pod).gang
         return f"{pod.namespace}/{name}" if name else ""
+
+    def order_of(self, pod: Pod) -> OrderKey:
+        """The place of the pod in the queue, were it alone (a cache)."""
+        found = self._orders.get(pod.uid)
+        if found is None:
+            rank = self.class_of(pod).priority, self.membership(pod).sub_priority
+            name = f"{pod.namespace}/{pod.name}"
+            found = self._orders[pod.uid] = order_key(rank, pod.created_us, name, pod.uid)
+        return found
 
     def first_member(self, gang: str) -> Pod:
         """The gang's oldest member; it must have one."""
@@ -311,6 +326,14 @@ class State:
                 _index(self.claims, self.claim_of(new), uid, True)
             named = cast(Pod, new or old)
             _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
+        if old is not None and (
+            renamed
+            or new is None
+            or new.node
+            or old.spec != new.spec
+            or old.created_us != new.created_us
+        ):
+            self._orders.pop(uid, None)
         old_gang = self.gang_key(old) if old is not None else ""
         new_gang = old_gang if not renamed else self.gang_key(new) if new is not None else ""
         if old is not None and old_gang:
@@ -347,12 +370,11 @@ class State:
         for other in new.groups if new is not None else ():
             _index(self.partners, other, key, True)
 
-    def keep_shape(self, key: str, shape: Shape, place: OrderKey | None) -> None:
-        """Remembers what the gang asks for; `place`: in the queue, if it is alone in its group."""
+    def keep_shape(self, key: str, shape: Shape) -> None:
+        """Remembers what the gang, which is alone in its group, asks for."""
         self.shapes[key] = shape
         self.unshaped.pop(key, None)
-        if place is not None:
-            self.alike.setdefault(shape.asks, {})[key] = place
+        self.alike.setdefault(shape.asks, {})[key] = shape.place
 
     def _forget_shape(self, key: str) -> None:
         shape = self.shapes.pop(key, None)
@@ -372,6 +394,9 @@ class State:
                 self.unshaped.pop(parked_key, None)
         elif parked_key is not None:
             _index(self.parked, parked_key, uid, False)
+        for_room_of = self._for_room_of.pop(uid, None)
+        if for_room_of is not None:
+            _index(self.for_room, for_room_of, uid, False)
         waits = (
             pod is not None
             and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
@@ -387,6 +412,9 @@ class State:
         self.waiting[uid] = None
         _mark(self.active, uid, not pod.parked)
         _mark(self.backing_off, uid, pod.backoff_us > 0)
+        if pod.diagnosis is not None and pod.diagnosis.code in FOR_ROOM and not pod.nominated:
+            gang = self._for_room_of[uid] = self.gang_key(pod)
+            _index(self.for_room, gang, uid, True)
         if pod.parked and not (pod.backoff_us or pod.gates):
             podclass = self.class_of(pod)
             if not (podclass.invalid or podclass.unsupported):
