@@ -103,7 +103,7 @@ class HeadOfQueue:
         best: OrderKey | None = None
         found: Unit | None = None
         for key, uids in state.for_room.items():
-            shape, gang = state.shapes.get(key), state.gangs.get(key)
+            shape, gang = state.shapes.of.get(key), state.gangs.get(key)
             if shape is not None and shape.needed and best is not None and best < shape.place:
                 continue  # it comes as a whole, and later
             if gang is None or line.comes_alone(key):

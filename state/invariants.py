@@ -92,7 +92,7 @@ def _check_indexes(state: State) -> None:
     assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
         "pods_on has strangers"
     )
-    for counts, has in ((state.assumed_in, "assumed"), (state.bound_in, "node")):
+    for counts, has in ((state.crews.assumed, "assumed"), (state.crews.bound, "node")):
         found: dict[str, int] = {}
         for pod in state.pods.values():
             if (key := state.gang_key(pod)) and getattr(pod, has):
@@ -103,7 +103,7 @@ def _check_indexes(state: State) -> None:
             (state.pods[uid] for uid in state.members[key]),
             key=lambda pod: (pod.created_us, pod.uid),
         )
-        assert state.first_member(key) == oldest, f"first member of {key}"
+        assert state.crews.first(key) == oldest, f"first member of {key}"
     assert sum(map(len, state.members.values())) == sum(
         1 for pod in state.pods.values() if state.gang_key(pod)
     )

@@ -10,7 +10,8 @@ from msgspec import Struct
 from state.model.gangs import podgroup_of
 from state.model.order import OrderKey, order_key
 from state.model.rows import Gang, Pod
-from state.model.state import Shape, State
+from state.model.shapes import Shape
+from state.model.state import State
 from state.placement import Placement
 from state.rules.gangs import ONCE_SATISFIED, still_needed
 
@@ -74,7 +75,7 @@ class Line:
         grouped = self.reshape()
         lines: list[list[tuple[OrderKey, Keys]]] = [
             [(place, (key,)) for key, place in line.items() if (key,) not in tried]
-            for line in self.state.alike.values()
+            for line in self.state.shapes.alike.values()
         ]
         lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]
         return [line for line in lines if line]
@@ -83,12 +84,12 @@ class Line:
         """Works out what parked gangs ask for that changed since; the groups of more than one."""
         state = self.state
         grouped: dict[Keys, None] = {}
-        for key in list(state.unshaped):
+        for key in list(state.shapes.unknown):
             gang = state.gangs.get(key)
             if gang is None or gang.groups:
                 grouped[gang.groups if gang is not None else (key,)] = None
             else:
-                state.keep_shape(key, self._shape(key))
+                state.shapes.keep(key, self._shape(key))
         return grouped
 
     def _shape(self, key: str) -> Shape:
@@ -164,7 +165,7 @@ class Line:
 
     def assigned(self, key: str) -> tuple[int, int]:
         """Members with a node: not known to the API server yet, and known."""
-        return self.state.assumed_in.get(key, 0), self.state.bound_in.get(key, 0)
+        return self.state.crews.assumed.get(key, 0), self.state.crews.bound.get(key, 0)
 
     def needed(self, key: str, gang: Gang) -> int:
         """Members still to be placed before the gang is valid."""

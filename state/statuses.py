@@ -60,14 +60,14 @@ def write_statuses(trial: Trial) -> None:
 def counted(state: State, key: str) -> Members:
     """The gang's members, by what the API server says of each uid."""
     phases = [state.pods[uid].phase for uid in state.members.get(key, ())]
-    first = state.first_member(key) if phases else None
+    first = state.crews.first(key) if phases else None
     owner = first.owner.partition("/")[2] if first is not None else ""
     return Members(
         failed=phases.count("Failed"),
         occupied_by=f"{first.namespace}/{owner}" if first is not None and owner else "",
         pods=len(phases),
         running=phases.count("Running"),
-        scheduled=state.bound_in.get(key, 0),
+        scheduled=state.crews.bound.get(key, 0),
         succeeded=phases.count("Succeeded"),
     )
 

@@ -67,7 +67,7 @@ def podgroup_of(state: State, key: str) -> PodGroup | None:
 
 def any_bound(state: State, key: str) -> bool:
     """Some member has a node by the API server's word."""
-    return key in state.bound_in
+    return key in state.crews.bound
 
 
 def with_self(groups: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) ->
 def _from_members(state: State, key: str, old: Gang | None) -> Gang:
     if old is not None and old.source == "pods":
         return old
-    first = state.first_member(key)
+    first = state.crews.first(key)
     said = state.membership(first)
     initialised = said.from_pods and said.min_member > 0
     return Gang(

@@ -7,11 +7,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from state.model.columns import UNCOUNTED_CARDS, Columns
+from state.model.crews import Crews
 from state.model.diagnoses import FOR_ROOM
+from state.model.indexes import mark, mark_under
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
 from state.model.order import OrderKey, order_key
 from state.model.podclass import (
@@ -45,17 +47,10 @@ from state.model.rows import (
 from state.model.scores import ClassScores
 from state.model.seen import Device
 from state.model.selectors import selects
+from state.model.shapes import Shapes
 
 #: Class, and nodes by the reason that speaks against them as the pod was last told.
 ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
-
-
-class Shape(Struct, frozen=True):
-    """What a gang asks for: two of the same `asks` fit or don't fit alike. `place`: in the queue."""
-
-    asks: tuple[object, ...]
-    needed: int
-    place: OrderKey
 
 
 FINISHED = ("Succeeded", "Failed")
@@ -86,12 +81,8 @@ class State:
         # derived: uids are dict keys, so that order is insertion order, though nothing may depend on it
         self.pods_on: dict[str, dict[str, None]] = {}
         self.pods_named: dict[str, dict[str, None]] = {}
-        self.members: dict[str, dict[str, None]] = {}
-        self.assumed_in: dict[
-            str, int
-        ] = {}  # gang -> members with a node that the API server doesn't know of yet
-        self.bound_in: dict[str, int] = {}  # gang -> members with a node by the API server's word
-        self._first_in: dict[str, str] = {}  # a cache, see `first_member`
+        self.crews = Crews(self.pods)
+        self.members = self.crews.members
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
@@ -106,10 +97,7 @@ class State:
         self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
         self._parked_key: dict[str, ParkedKey | str] = {}
         self.parked_gangs: dict[str, dict[str, None]] = {}  # gang -> parked members told with it
-        # A cache, filled by `state.units`: what gangs ask for, and those alone in their group by what they ask.
-        self.shapes: dict[str, Shape] = {}
-        self.alike: dict[tuple[object, ...], dict[str, OrderKey]] = {}
-        self.unshaped: dict[str, None] = {}  # parked gangs that are not in it
+        self.shapes = Shapes()
         self.for_room: dict[
             str, dict[str, None]
         ] = {}  # gang, or empty -> pods told that they lack room
@@ -164,14 +152,6 @@ class State:
             name = f"{pod.namespace}/{pod.name}"
             found = self._orders[pod.uid] = order_key(rank, pod.created_us, name, pod.uid)
         return found
-
-    def first_member(self, gang: str) -> Pod:
-        """The gang's oldest member; it must have one."""
-        first = self._first_in.get(gang)
-        if first is None:
-            members = (self.pods[uid] for uid in self.members[gang])
-            first = self._first_in[gang] = min(members, key=_age).uid
-        return self.pods[first]
 
     def claim_of(self, pod: Pod) -> str:
         """What says which quota a pod is charged to: the quota it names, else `/` and its namespace."""
@@ -274,25 +254,25 @@ class State:
             self._refresh_node(key.rpartition("/")[0])
         elif table == "podgroups":
             group = cast(PodGroup, row or old)
-            _index(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
+            mark_under(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
             self._forget_shape(f"{group.namespace}/{group.name}")
         elif table == "budgets":
-            _index(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
+            mark_under(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
         elif table == "gangs":
             self._gang_changed(key, cast("Gang | None", old), cast("Gang | None", row))
         elif table == "head":
             self._head_changed(cast("Head | None", row))
         elif table == "evictions":
-            _index(self.evicted, cast(Eviction, row or old).uid, key, row is not None)
+            mark_under(self.evicted, cast(Eviction, row or old).uid, key, row is not None)
         elif table == "commands":
-            _index(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
+            mark_under(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
         elif table == "policy":
             self._policy_changed(cast("PolicyRow | None", row))
         return cast("Row | None", old)
 
     def _policy_changed(self, row: PolicyRow | None) -> None:
         self.policy = None if row is None else to_policy(row.spec)
-        for gang in list(self.shapes):
+        for gang in list(self.shapes.of):
             self._forget_shape(gang)
         for uid, pod in self.pods.items():
             self._index_waiting(uid, pod)
@@ -305,8 +285,8 @@ class State:
                 self.columns.respecify(self.nodes[name].ord)
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        _mark(self.holding, uid, new is not None and new.held_until_us > 0)
-        _mark(self.nominated, uid, new is not None and bool(new.nominated))
+        mark(self.holding, uid, new is not None and new.held_until_us > 0)
+        mark(self.nominated, uid, new is not None and bool(new.nominated))
         old_place, new_place = place_of(old), place_of(new)
         if old is None or new is None or old_place != new_place or not same_charge(old, new):
             if old is not None and old_place:
@@ -321,11 +301,11 @@ class State:
         )
         if renamed:
             if old is not None:
-                _index(self.claims, self.claim_of(old), uid, False)
+                mark_under(self.claims, self.claim_of(old), uid, False)
             if new is not None:
-                _index(self.claims, self.claim_of(new), uid, True)
+                mark_under(self.claims, self.claim_of(new), uid, True)
             named = cast(Pod, new or old)
-            _index(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
+            mark_under(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
         if old is not None and (
             renamed
             or new is None
@@ -337,66 +317,35 @@ class State:
         old_gang = self.gang_key(old) if old is not None else ""
         new_gang = old_gang if not renamed else self.gang_key(new) if new is not None else ""
         if old is not None and old_gang:
-            self._member_changed(old_gang, old, None if renamed else new)
+            self._forget_shape(old_gang)
+            self.crews.changed(old_gang, old, None if renamed else new)
         if new is not None and new_gang and renamed:
-            self._member_changed(new_gang, None, new)
+            self._forget_shape(new_gang)
+            self.crews.changed(new_gang, None, new)
         self._index_waiting(uid, new)
 
-    def _member_changed(self, gang: str, old: Pod | None, new: Pod | None) -> None:
-        """A member came (no `old`), went (no `new`), or changed and stayed."""
-        self._forget_shape(gang)
-        for index, was, now in (
-            (self.assumed_in, old and old.assumed, new and new.assumed),
-            (self.bound_in, old and old.node, new and new.node),
-        ):
-            if bool(was) != bool(now):
-                index[gang] = index.get(gang, 0) + (1 if now else -1)
-                if not index[gang]:
-                    del index[gang]
-        pod = cast(Pod, new or old)
-        if old is None or new is None:
-            _index(self.members, gang, pod.uid, new is not None)
-        first = self._first_in.get(gang)
-        if first is not None and (
-            first == pod.uid or (new is not None and _age(new) < _age(self.pods[first]))
-        ):
-            del self._first_in[gang]
-
     def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
-        _mark(self.resting, key, new is not None and new.rest_until_us > 0)
+        mark(self.resting, key, new is not None and new.rest_until_us > 0)
         self._forget_shape(key)
         for other in old.groups if old is not None else ():
-            _index(self.partners, other, key, False)
+            mark_under(self.partners, other, key, False)
         for other in new.groups if new is not None else ():
-            _index(self.partners, other, key, True)
+            mark_under(self.partners, other, key, True)
 
-    def keep_shape(self, key: str, shape: Shape) -> None:
-        """Remembers what the gang, which is alone in its group, asks for."""
-        self.shapes[key] = shape
-        self.unshaped.pop(key, None)
-        self.alike.setdefault(shape.asks, {})[key] = shape.place
-
-    def _forget_shape(self, key: str) -> None:
-        shape = self.shapes.pop(key, None)
-        if shape is None:
-            return
-        line = self.alike.get(shape.asks)
-        if line is not None and line.pop(key, None) is not None and not line:
-            del self.alike[shape.asks]
-        if key in self.parked_gangs:
-            self.unshaped[key] = None
+    def _forget_shape(self, gang: str) -> None:
+        self.shapes.forget(gang, parked=gang in self.parked_gangs)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
         parked_key = self._parked_key.pop(uid, None)
         if isinstance(parked_key, str):
-            _index(self.parked_gangs, parked_key, uid, False)
+            mark_under(self.parked_gangs, parked_key, uid, False)
             if parked_key not in self.parked_gangs:
-                self.unshaped.pop(parked_key, None)
+                self.shapes.unknown.pop(parked_key, None)
         elif parked_key is not None:
-            _index(self.parked, parked_key, uid, False)
+            mark_under(self.parked, parked_key, uid, False)
         for_room_of = self._for_room_of.pop(uid, None)
         if for_room_of is not None:
-            _index(self.for_room, for_room_of, uid, False)
+            mark_under(self.for_room, for_room_of, uid, False)
         waits = (
             pod is not None
             and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
@@ -410,29 +359,29 @@ class State:
             return
         assert pod is not None
         self.waiting[uid] = None
-        _mark(self.active, uid, not pod.parked)
-        _mark(self.backing_off, uid, pod.backoff_us > 0)
+        mark(self.active, uid, not pod.parked)
+        mark(self.backing_off, uid, pod.backoff_us > 0)
         if pod.diagnosis is not None and pod.diagnosis.code in FOR_ROOM and not pod.nominated:
             gang = self._for_room_of[uid] = self.gang_key(pod)
-            _index(self.for_room, gang, uid, True)
+            mark_under(self.for_room, gang, uid, True)
         if pod.parked and not (pod.backoff_us or pod.gates):
             podclass = self.class_of(pod)
             if not (podclass.invalid or podclass.unsupported):
                 told = _told(pod)
                 if told is None:
                     gang = self._parked_key[uid] = self.gang_key(pod)
-                    _index(self.parked_gangs, gang, uid, True)
-                    self.unshaped[gang] = None
+                    mark_under(self.parked_gangs, gang, uid, True)
+                    self.shapes.unknown[gang] = None
                 else:
                     key = self._parked_key[uid] = (bytes(pod.spec), told)
-                    _index(self.parked, key, uid, True)
+                    mark_under(self.parked, key, uid, True)
 
     def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
-        _index(self.pods_on, node_name, pod.uid, sign > 0)
+        mark_under(self.pods_on, node_name, pod.uid, sign > 0)
         if pod.allocations:
             users = self.card_users.setdefault(node_name, {})
             for held in pod.allocations:
-                _index(users, (held.type, held.minor), pod.uid, sign > 0)
+                mark_under(users, (held.type, held.minor), pod.uid, sign > 0)
         podclass = self.class_of(pod)
         if not pod.nominated:
             count = self.placed_by_priority.get(podclass.priority, 0) + sign
@@ -522,10 +471,6 @@ _UNSYNCED = Sync()
 _NOTHING_LEFT = CycleRow()
 
 
-def _age(pod: Pod) -> tuple[int, str]:
-    return pod.created_us, pod.uid
-
-
 def place_of(pod: Pod | None) -> str:
     """The node whose room an unfinished pod holds, or empty: bound (the API server's word), assumed or nominated."""
     if pod is None or pod.phase in FINISHED:
@@ -542,19 +487,3 @@ def _told(pod: Pod) -> tuple[tuple[str, int], ...] | None:
     """What speaks against a parked pod alone, as it was last told; None: a gang's member is told with its gang."""
     details = {} if pod.diagnosis is None else pod.diagnosis.details
     return None if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
-
-
-def _mark(index: dict[str, None], uid: str, there: bool) -> None:
-    if there:
-        index[uid] = None
-    else:
-        index.pop(uid, None)
-
-
-def _index(index: dict[Any, dict[str, None]], key: Any, uid: str, there: bool) -> None:
-    if there:
-        index.setdefault(key, {})[uid] = None
-    elif key in index:
-        index[key].pop(uid, None)
-        if not index[key]:
-            del index[key]
