@@ -169,6 +169,9 @@ class Sink:
         self._active = False
         for work in self._open.values():
             self._stop_timer(work)
+        for work in self._ready:
+            work.queued = False
+        self._ready.clear()
         event(_log, logging.INFO, "sink_deactivated", open_commands=len(self._open))
 
     async def act(self, read_to_end: Callable[[], Awaitable[None]]) -> None:
@@ -212,9 +215,13 @@ class Sink:
             self._statuses.forget("pods", command.uid)
         if command.id not in self._open:
             work = self._open[command.id] = _Work(command)
-            self._queue(work)
+            if self._active:
+                self._queue(work)
 
     def _queue(self, work: _Work) -> None:
+        """While active only: who stands by would queue whatever others carry out, for ever; `activate` queues what is
+        open then.
+        """
         if not (work.queued or work.running or work.answered):
             work.queued = True
             self._ready.append(work)

@@ -1,6 +1,8 @@
 """When the sink acts: only with the Lease, and again after a restart."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -25,6 +27,26 @@ def test_nothing_is_called_before_activation() -> None:
             world.sink.activate()
             assert [applied("7.1", name="b")] == await world.answered()
             assert [("bind", "b")] == world.api.calls
+
+    asyncio.run(scene())
+
+
+def test_a_standby_keeps_nothing_of_what_has_ended() -> None:
+    """It takes in every command that others carry out; one that has ended leaves nothing behind."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.lease = False
+            queued = weakref.ref(command := bind("a", number="7.0"))
+            world.sink.on_decision([command])
+            world.sink.deactivate()
+            taken = weakref.ref(command := bind("b", number="7.1"))
+            world.sink.on_decision([command])
+            del command
+            world.sink.on_decision([], ended=["7.0", "7.1"])
+            await asyncio.sleep(0.02)
+            gc.collect()
+            assert (None, None) == (queued(), taken())
 
     asyncio.run(scene())
 
