@@ -31,8 +31,8 @@ def boot_time() -> float:
 class LeaseSettings:
     """Whose Lease it is. `identity` is unique to a process (or to whatever can exist only once).
 
-    A holder renews every `renew_s`, which also bounds one call; one that could not stops `margin_s`
-    before others may take over. A candidate looks every `look_s`.
+    A holder renews every `renew_s`, which also bounds one call; one that could not tries again after `look_s`, and
+    stops `margin_s` before others may take over. A candidate looks every `look_s`.
     """
 
     namespace: str
@@ -45,7 +45,12 @@ class LeaseSettings:
     look_s: float = 0.25
 
     def __post_init__(self) -> None:
-        assert self.duration_s > self.margin_s + self.renew_s, "a Lease must outlive its renewal"
+        assert self.held_s > self.renew_s, "a Lease must outlive its renewal"
+
+    @property
+    def held_s(self) -> float:
+        """How long a holder may act after it sent a renewal that succeeded."""
+        return self.duration_s - self.margin_s
 
     @property
     def name(self) -> str:
@@ -79,6 +84,10 @@ class Lease:
     def held(self) -> bool:
         """May its holder act now? Ask before every call."""
         return self._clock() < self._valid_until
+
+    def until_renewal_s(self) -> float:
+        """When the next renewal is due; less than 0 when one is late, because it failed or was slow."""
+        return self._valid_until - self.settings.held_s + self.settings.renew_s - self._clock()
 
     async def step(self) -> None:
         """Renew if held, else try to acquire; every answer but a foreign log's Lease is left for
@@ -181,7 +190,7 @@ class Lease:
                 term=self.term,
             )
         self._mine = dict(answer.body)
-        self._valid_until = sent_at + self.settings.duration_s - self.settings.margin_s
+        self._valid_until = sent_at + self.settings.held_s
 
     def _check_log(self, lease: dict[str, Any]) -> None:
         theirs = (lease["metadata"].get("annotations") or {}).get(LOG_ID)
@@ -245,7 +254,7 @@ async def keep(lease: Lease, act: Callable[[], Awaitable[None]]) -> None:
             if acting is None and lease.held():
                 term = lease.term
                 acting = asyncio.ensure_future(_run(act))
-            await _pause(lease.settings, acting)
+            await _pause(lease, acting)
     finally:
         try:
             if acting is not None:
@@ -258,12 +267,18 @@ async def _run(act: Callable[[], Awaitable[None]]) -> None:
     await act()
 
 
-async def _pause(settings: LeaseSettings, acting: asyncio.Task[None] | None) -> None:
-    """Until the next step is due, or `acting` has ended."""
+async def _pause(lease: Lease, acting: asyncio.Task[None] | None) -> None:
+    """Until the next step is due, or `acting` has ended.
+
+    A renewal without an answer may have happened, or not: it is repeated soon, while the Lease is still held. Else
+    one lost answer cost the Lease, and everything had to be listed anew.
+    """
+    look_s = lease.settings.look_s
     if acting is None:
-        await asyncio.sleep(settings.look_s)
+        await asyncio.sleep(look_s)
     else:
-        await asyncio.wait([acting], timeout=settings.renew_s)
+        due_s = min(lease.until_renewal_s(), lease.settings.renew_s)
+        await asyncio.wait([acting], timeout=max(due_s, look_s))
 
 
 async def _stop(lease: Lease, acting: asyncio.Task[None]) -> None:

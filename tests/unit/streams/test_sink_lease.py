@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -308,6 +309,39 @@ def test_keep_acts_only_while_held() -> None:
         await asyncio.wait([keeping])
         assert ["begin", "end", "begin", "end"] == story
         assert "" == api.leases["ls", "lockstep-0"]["spec"]["holderIdentity"]
+
+    run(scene)
+
+
+class SilentOnce(FakeApiServer):
+    """Its first update of a Lease takes effect, but nobody ever hears of it."""
+
+    async def update_lease(self, namespace: str, lease: dict) -> Response:
+        answer = await super().update_lease(namespace, lease)
+        if 1 == self.calls.count(("update_lease", "lockstep-0")):
+            await asyncio.Event().wait()
+        return answer
+
+
+def test_keep_holds_on_through_a_renewal_without_an_answer() -> None:
+    """It tries again while the Lease is still held: what acts is not ended and begun anew."""
+
+    async def scene() -> None:
+        api, begun = SilentOnce(), []
+
+        async def act() -> None:
+            begun.append(1)
+            await asyncio.Event().wait()
+
+        settings = replace(QUICK, duration_s=2, renew_s=0.5, margin_s=0.5, look_s=0.02)
+        lease = Lease(api, settings)
+        keeping = asyncio.create_task(keep(lease, act))
+        async with asyncio.timeout(5):
+            while api.calls.count(("update_lease", "lockstep-0")) < 4:  # noqa: ASYNC110  (it only looks)
+                await asyncio.sleep(0.01)
+        assert ([1], 1) == (begun, lease.term)
+        keeping.cancel()
+        await asyncio.wait([keeping])
 
     run(scene)
 
