@@ -38,6 +38,10 @@ BACKOFF_DOUBLINGS_MAX: Final = 16
 APPLIED_KEPT: Final = 10_000
 #: Finished lists remembered a resource, so that a repeated `SyncStarted` doesn't open one again.
 EPOCHS_KEPT: Final = 16
+#: Tombstones kept before a list is asked for that forgets them, unless more objects than that are there (then so many),
+#: and after how many more it is asked for again.
+TOMBSTONES_MIN: Final = 4_000
+TOMBSTONES_STEP: Final = 1_000
 #: So long a list that everything waits for may take, before the others are asked to list: its informer may be gone.
 LIST_PATIENCE_US: Final = 120_000_000
 

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from state.model.decision import Answer
+from state.model.limits import RESOURCES, TOMBSTONES_MIN, TOMBSTONES_STEP
 from state.model.rows import Budget, OpenList, Pod, PodGroup, Quota, Sync, Tombstone
 from state.model.seen import BudgetSeen, ObjectSeen, PodGroupSeen, PodSeen, QuotaSeen
 from state.model.trial import Trial
@@ -99,5 +100,10 @@ def ask_resync(trial: Trial, resource: str) -> None:
 
 
 def bury(trial: Trial, resource: str, uid: str, rv: int) -> None:
-    """Leaves a tombstone for `uid`."""
+    """Leaves a tombstone for `uid`. Only a list forgets them, and informers list when they must: many ask for one."""
+    tombstones = trial.state.tables["tombstones"]
+    new = uid not in tombstones
     trial.put("tombstones", uid, Tombstone(resource=resource, rv=rv))
+    count, there = len(tombstones), len(trial.state.tables[RESOURCES[resource][0]])
+    if new and count % TOMBSTONES_STEP == 0 and count >= max(TOMBSTONES_MIN, there):
+        ask_resync(trial, resource)
