@@ -4,7 +4,6 @@ import pytest
 
 from schemas.topics import RESOURCES
 from state import invariants
-from state.model import lists
 from state.model.decision import Answer
 from state.model.limits import LIST_PATIENCE_US
 from state.model.limits import RESOURCES as CORE_RESOURCES
@@ -165,36 +164,6 @@ def test_an_unchanged_object_that_is_unknown_asks_for_a_resync() -> None:
     core.see(gone("pods", "dead", rv=50))
     decision = core.see(started("e", 10), still("e", "x"), still("e", "y"), still("e", "dead"))
     assert RESYNC == decision.requests
-
-
-def test_many_tombstones_have_their_kind_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a list forgets them, and a quiet API server gives no reason for one: memory would grow with every pod."""
-    monkeypatch.setattr(lists, "TOMBSTONES_MIN", 4)
-    monkeypatch.setattr(lists, "TOMBSTONES_STEP", 2)
-    core = Core()
-    asked = [
-        RESYNC == core.see(gone("pods", f"p{number}", rv=10 + number)).requests
-        for number in range(7)
-    ]
-    assert [False, False, False, True, False, True, False] == asked
-    core.see(started("again", 30, whole=True))
-    core.see(finished("again", 30))
-    assert {} == core.state.tables["tombstones"]
-
-
-def test_no_more_tombstones_than_objects_are_nothing_to_list_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A list costs as much as there are objects: so many deletions pay for one."""
-    monkeypatch.setattr(lists, "TOMBSTONES_MIN", 2)
-    monkeypatch.setattr(lists, "TOMBSTONES_STEP", 1)
-    core = Core()
-    core.see(*[pod(f"there{number}") for number in range(4)])
-    asked = [
-        RESYNC == core.see(gone("pods", f"p{number}", rv=10 + number)).requests
-        for number in range(5)
-    ]
-    assert [False, False, False, True, True] == asked
 
 
 def test_a_list_younger_than_a_tombstone_knows_better() -> None:
