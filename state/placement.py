@@ -59,6 +59,7 @@ class Placement:
         self._news = 0
         self.moves = 0  # pods placed, or taken off a node, and not undone
         self._misfits: dict[bytes, Misfit] = {}
+        self._misfits_at: dict[bytes, tuple[tuple[int, int], Misfit]] = {}
         self._told: dict[str, None] = {}  # who let go: why is worth more than what it lacks now
 
     def mark(self) -> Mark:
@@ -258,11 +259,19 @@ class Placement:
         key = bytes(pod.spec)
         found = self._misfits.get(key)
         if found is None:
-            scores = self.state.scores_of(pod)
-            found = Misfit(
-                nodes=count_reasons(self.state, scores), resources=most_free(self.state, scores)
-            )
-            self._misfits[key] = found
+            found = self._misfits[key] = self._misfit_now(key, self.state.scores_of(pod))
+        return found
+
+    def _misfit_now(self, key: bytes, scores: ClassScores) -> Misfit:
+        columns = self.state.columns
+        at = columns.touched.end, columns.respecified.end
+        known = self._misfits_at.get(key)
+        if known is not None and known[0] == at:  # going back to a mark forgets what is true still
+            return known[1]
+        found = Misfit(
+            nodes=count_reasons(self.state, scores), resources=most_free(self.state, scores)
+        )
+        self._misfits_at[key] = at, found
         return found
 
     def is_misfit(self, spec: bytes) -> bool:

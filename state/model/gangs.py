@@ -58,6 +58,8 @@ def unmark_satisfied(trial: Trial, pod: Pod) -> None:
 def podgroup_of(state: State, key: str) -> PodGroup | None:
     """The PodGroup of that `ns/name`: of two API groups' the first by group name, of two namesakes the newer."""
     uids = state.groups_named.get(key, ())
+    if len(uids) == 1:
+        return state.podgroups[next(iter(uids))]
     return min(
         (state.podgroups[uid] for uid in uids),
         key=lambda row: (row.group, -row.rv, row.uid),
