@@ -183,10 +183,22 @@ class Preemption:
                 state,
                 name,
                 leaving=[pod for pod in placed if comes_free(self.trial, pod)],
-                displaced=[pod for pod in kept if state.class_of(pod).priority < claim.priority],
+                displaced=[pod for pod in kept if self._rank(pod) < claim.priority],
                 victims=sorted(victims, key=self._importance, reverse=True),
             )
         return room
+
+    def _with_kept(self, pod: Pod) -> list[Pod]:
+        """All for whom room is kept together with the pod: its gang group, or it alone."""
+        state, key = self.state, self.state.gang_key(pod)
+        gang = state.gangs.get(key)
+        keys = (gang.groups or (key,)) if gang is not None else ()
+        uids = {uid: None for each in keys for uid in state.members.get(each, ())}
+        return [state.pods[uid] for uid in sorted(uids) if uid in state.nominated] or [pod]
+
+    def _rank(self, pod: Pod) -> int:
+        """How important it is that room is kept for the pod: as much as the most important of its gang group."""
+        return max(map(self._priority, self._with_kept(pod)))
 
     def _may_evict(self, claim: Claim, pod: Pod) -> bool:
         state = self.state
@@ -379,7 +391,7 @@ class Preemption:
         names = [f"{victim.namespace}/{victim.name}" for victim in victims]
         for node in sorted(self._rooms):
             for pod in self._rooms[node].displaced if node in chosen.values() else ():
-                self.placement.let_go(pod, gave_way(self.state.gang_key(pod), claim.name))
+                self._displace(pod, claim)
         for victim in victims:
             if victim.held_until_us:
                 self.placement.let_go(victim, gave_way(self.state.gang_key(victim), claim.name))
@@ -389,3 +401,9 @@ class Preemption:
         for uid, node in chosen.items():
             self.placement.nominate(self.state.pods[uid], node, told)
         return told
+
+    def _displace(self, pod: Pod, claim: Claim) -> None:
+        """The claimant takes room that was kept for the pod: its gang group gives up all that was, half is no use."""
+        for each in self._with_kept(pod):
+            if each.uid in self.state.nominated:
+                self.placement.let_go(each, gave_way(self.state.gang_key(each), claim.name))

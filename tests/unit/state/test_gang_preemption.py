@@ -345,3 +345,24 @@ def test_a_restart_in_the_middle_decides_the_same() -> None:
     for record, decision in zip(core.records, core.decisions, strict=True):
         state = snapshot.decode(snapshot.encode(state))
         assert decision.data == step(state, record).data
+
+
+def test_a_gang_matters_as_much_as_its_most_important_member() -> None:
+    """One member of 100 and one of 10: a pod of 100 that comes later does not take the half that is kept for the 10."""
+    core = preempting()
+    full(core, "ab")
+    core.see(group("g", 2), *vips("g", 1, priority=100), member("g-x", "g", spec={"priority": 10}))
+    assert {"g-0", "g-x"} == set(kept(core))
+    core.see(urgent("late", priority=100, created_us=START_US + 1))
+    rest(core)
+    assert ({"g-0", "g-x"}, ["A", "B"]) == (set(kept(core)), sorted(evicted(core)))
+
+
+def test_a_gang_that_gives_way_gives_up_all() -> None:
+    """A more important pod waits in place of one member: nothing is kept for the other one alone."""
+    core = preempting()
+    full(core, "ab")
+    core.see(group("g", 2), *vips("g", 2))
+    core.see(urgent("first", priority=20))
+    rest(core)
+    assert {"first"} == set(kept(core))
