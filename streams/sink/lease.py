@@ -97,9 +97,11 @@ class Lease:
         """
         if self._mine is not None:
             answer = await self._write(self._mine)
-            if answer.status not in (404, 409):
+            if answer.status not in (UNKNOWN, 404, 409):
                 return
-            self._mine = None
+            # Without an answer it may be as before, or as just written: a look says which.
+            if answer.status != UNKNOWN:
+                self._mine = None
         answer = await self._bounded(self._api.read_lease(self.settings.namespace, self._name))
         if answer.status == 404:
             await self._create()
@@ -154,7 +156,7 @@ class Lease:
         if holder == self.settings.identity:
             await self._write(lease)
             return
-        self._valid_until = float("-inf")
+        self._mine, self._valid_until = None, float("-inf")
         silent_s = self._clock() - self._seen_at
         if holder and silent_s < (spec.get("leaseDurationSeconds") or 0):
             if holder != self._waited_for:

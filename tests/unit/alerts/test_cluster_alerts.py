@@ -47,7 +47,7 @@ def run(scene: Callable[[], Awaitable[None]]) -> None:
 
 @produces("LockstepNoLeader")
 def test_a_lease_that_cannot_be_renewed_is_lost_before_others_may_take_it(metrics: Metrics) -> None:
-    """The API server answers no renewal: three seconds before the end nobody acts; when it answers, it goes on."""
+    """The API server answers nothing: three seconds before the end nobody acts; when it answers, it goes on."""
 
     async def scene() -> None:
         api, clock = FakeApiServer(), Clock()
@@ -58,11 +58,12 @@ def test_a_lease_that_cannot_be_renewed_is_lost_before_others_may_take_it(metric
         for _ in range(4):
             clock.now += 3
             api.fail("update_lease", LOST)
+            api.fail("read_lease", LOST)
             await lease.step()
         assert clock.now < 1000 + lease.settings.duration_s
         assert fires("LockstepNoLeader", metrics.render())
         counted = parse(metrics.render())
-        assert {frozenset(): 4.0} == counted["lockstep_lease_failures_total"]
+        assert {frozenset(): 8.0} == counted["lockstep_lease_failures_total"]
         await lease.step()
         assert not fires("LockstepNoLeader", metrics.render())
         assert {frozenset(): 2.0} == parse(metrics.render())["lockstep_lease_acquired_total"]

@@ -145,6 +145,39 @@ def test_lost_answer_of_a_renewal_does_not_lose_the_lease() -> None:
     run(scene)
 
 
+def test_a_renewal_without_an_answer_is_made_good_at_once() -> None:
+    """A look says whether it happened, so the same step renews; the next one needs no luck."""
+
+    async def scene(happens: bool) -> None:
+        world = Candidates()
+        await world.a.step()
+        world.wait(3)
+        world.api.fail("update_lease", Fault(LOST, happens=happens))
+        await world.a.step()
+        world.wait(11)
+        assert (True, 1) == (world.a.held(), world.a.term)
+
+    run(lambda: scene(True))
+    run(lambda: scene(False))
+
+
+def test_who_finds_another_holder_after_silence_gives_nothing_back() -> None:
+    """Its renewal had no answer and the Lease is another's by now: it is not released in that one's place."""
+
+    async def scene() -> None:
+        world = Candidates()
+        await world.a.step()
+        await world.b.step()
+        world.wait(15)
+        await world.b.step()
+        world.api.fail("update_lease", Fault(LOST, happens=False))
+        await world.a.step()
+        await world.a.release()
+        assert (True, "b") == (world.b.held(), world.lease["spec"]["holderIdentity"])
+
+    run(scene)
+
+
 def test_renewal_after_a_lapse_is_a_new_term() -> None:
     """Power that lapsed and came back begins anew, so that nothing goes on as if uninterrupted."""
 
