@@ -17,6 +17,7 @@ VERSIONS: Final[dict[str, str]] = {
     "priorityclasses.scheduling.k8s.io": "v1",
     "podgroups.scheduling.x-k8s.io": "v1alpha1",
     "podgroups.scheduling.sigs.k8s.io": "v1alpha1",
+    "podgroups.scheduling.k8s.io": "v1beta1",
     "elasticquotas.scheduling.x-k8s.io": "v1alpha1",
     "elasticquotas.scheduling.sigs.k8s.io": "v1alpha1",
     "poddisruptionbudgets.policy": "v1",

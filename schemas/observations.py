@@ -85,7 +85,8 @@ class PodObserved(Observed):
 
     `annotations` holds only those of the dialects in `schemas.labels`, without the device allocation and the
     command id, which have fields of their own. `deleted_us` is the deletionTimestamp (the pod is terminating),
-    `started_us` when the kubelet took the pod in (status.startTime): it is written once.
+    `started_us` when the kubelet took the pod in (status.startTime): it is written once. `scheduling_group` names a
+    PodGroup of Kubernetes itself (spec.schedulingGroup).
     """
 
     kind: Literal["PodObserved"] = "PodObserved"
@@ -105,6 +106,7 @@ class PodObserved(Observed):
     allocations: tuple[Allocation, ...] = ()
     command_id: str | None = None
     owner: str | None = None
+    scheduling_group: str | None = None
     epoch: str | None = None
 
 
@@ -135,7 +137,10 @@ class PodGroupStatus(Observed):
 
 
 class PodGroupObserved(Observed):
-    """A PodGroup of either API group (`group`). `status` null: it has none yet."""
+    """A PodGroup of any API group (`group`). `status` null: it has none yet, or it is none of ours.
+
+    `unsupported`: fields that no rule decides yet.
+    """
 
     kind: Literal["PodGroupObserved"] = "PodGroupObserved"
     uid: str
@@ -149,6 +154,7 @@ class PodGroupObserved(Observed):
     min_resources: Amounts | None = None
     annotations: dict[str, str] = {}
     status: PodGroupStatus | None = None
+    unsupported: tuple[str, ...] = ()
     epoch: str | None = None
 
 

@@ -58,6 +58,7 @@ class _Group(BaseModel):
 class GangPolicy(_Group):
     """CoschedulingArgs of Koordinator (first two) and of upstream (`permit…`, `podGroup…`: seconds, percent).
 
+    `kubernetesWorkloads`: PodGroups of Kubernetes itself declare gangs, too; off: pods that name one are held.
     A gang that does not fit holds nothing: so `podGroupRejectPercentage` is 0, not upstream's 10. `writeStatus`:
     PodGroups get their status and events from us.
     """
@@ -68,6 +69,7 @@ class GangPolicy(_Group):
     podGroupBackoffSeconds: Annotated[int, Field(ge=0, le=_SECONDS_MAX)] = 0  # noqa: N815
     podGroupRejectPercentage: Annotated[int, Field(ge=0, le=100)] = 0  # noqa: N815
     enablePreemption: bool = False  # noqa: N815
+    kubernetesWorkloads: bool = False  # noqa: N815
     writeStatus: bool = True  # noqa: N815
 
 

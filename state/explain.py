@@ -15,7 +15,7 @@ from state.head import HeadOfQueue, place_of_head
 from state.holds import Holds
 from state.line import Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
-from state.model.limits import RESOURCES
+from state.model.policy import needed_resources
 from state.model.rows import Pod
 from state.model.state import FINISHED, State
 from state.model.trial import Trial
@@ -254,7 +254,7 @@ class Inquiry:
             return []
         opened = {row.resource: None for row in state.lists.values() if row.cold or row.reset}
         found = []
-        for name in RESOURCES:
+        for name in needed_resources(state.policy):
             sync = state.syncs.get(name)
             if sync is None or not sync.synced or sync.doubted or name in opened:
                 found.append(name)

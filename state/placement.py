@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from state.candidates import count_reasons, count_slots, most_free, pick_node, pick_nodes
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import let_go
+from state.model.gangs import podgroup_of
 from state.model.limits import TOLD_MAX
+from state.model.policy import reads_kubernetes
 from state.model.rows import Node, OpenCommand, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.seen import DeviceHeld
@@ -241,18 +243,25 @@ class Placement:
     def unready(self, pod: Pod) -> Diagnosis | None:
         """Why the pod itself must change before it is tried, or None; a back-off is told when it begins."""
         podclass = self.state.class_of(pod)
+        unsupported = podclass.unsupported or self._unsupported_group(pod)
         if pod.gates:
             code, message = Code.GATED, f"scheduling gates: {', '.join(pod.gates)}"
         elif podclass.invalid:
             code, message = Code.INVALID_REQUEST, podclass.invalid
-        elif podclass.unsupported:
-            code, message = (
-                Code.UNSUPPORTED,
-                f"this version does not decide: {podclass.unsupported}",
-            )
+        elif unsupported:
+            code, message = Code.UNSUPPORTED, f"this version does not decide: {unsupported}"
         else:
             return None
         return Diagnosis(code=code, message=message)
+
+    def _unsupported_group(self, pod: Pod) -> str:
+        """What the pod's scheduling group of Kubernetes asks for that is not decided; empty: nothing."""
+        if not pod.scheduling_group:
+            return ""
+        if not reads_kubernetes(self.state.policy):
+            return "schedulingGroup (policy gangs.kubernetesWorkloads is off)"
+        group = podgroup_of(self.state, self.state.gang_key(pod))
+        return ", ".join(group.unsupported) if group is not None else ""
 
     def misfit(self, pod: Pod) -> Misfit:
         """Why pods like this one have no node now."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from state.model.gangs import podgroup_of
+from state.model.gangs import podgroup_of, podgroups_named
 from state.model.podclass import CARD_RESOURCES, match_conflicts
 from state.model.rows import OpenCommand, Pod, Quota
 from state.model.seen import GroupStatus
@@ -94,7 +94,7 @@ def gang_conflicts(state: State, key: str) -> list[str]:
     gang, group = state.gangs[key], podgroup_of(state, key)
     if group is not None:
         found.update(dict.fromkeys(match_conflicts(group.annotations)))
-        for other in (state.podgroups[uid] for uid in state.groups_named.get(key, ())):
+        for other in podgroups_named(state, key):
             if other.group != group.group and other.min_member != group.min_member:
                 text = f"minMember {group.min_member}, which counts; in {other.group} {other.min_member}"
                 found[f"in {group.group} {text}"] = None

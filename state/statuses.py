@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from state.model.diagnoses import Code, Diagnosis
+from state.model.limits import KUBERNETES
 from state.model.rows import Pod, PodGroup
 from state.model.seen import GroupStatus
 from state.model.state import State
@@ -99,7 +100,7 @@ def _touched(trial: Trial) -> dict[str, None]:
 
 def _facts(pod: Pod) -> tuple[Any, ...]:
     code = pod.diagnosis.code if pod.diagnosis is not None else ""
-    return pod.phase, bool(pod.node), code, pod.labels, pod.annotations
+    return pod.phase, bool(pod.node), code, pod.labels, pod.annotations, pod.scheduling_group
 
 
 def _pass(trial: Trial, after: str) -> None:
@@ -214,10 +215,12 @@ def _forget_all(trial: Trial) -> None:
 
 
 def _newest(state: State, key: str) -> list[str]:
-    """The uids of the gang's PodGroups, one an API group: of two namesakes the newer."""
+    """The uids of the gang's PodGroups that get a status from us, one an API group: of two namesakes the newer."""
     found: dict[str, PodGroup] = {}
     for uid in state.groups_named.get(key, ()):
         group = state.podgroups[uid]
+        if group.group == KUBERNETES:
+            continue  # its status is conditions, of other writers
         known = found.get(group.group)
         if known is None or (known.rv, known.uid) < (group.rv, group.uid):
             found[group.group] = group

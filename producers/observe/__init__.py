@@ -11,6 +11,7 @@ from typing import Any, Final
 from producers.observe.budgets import observe_budget
 from producers.observe.devices import observe_device
 from producers.observe.fields import Identity, object_identity
+from producers.observe.kubernetes_groups import observe_kubernetes_group
 from producers.observe.namespaces import observe_namespace
 from producers.observe.nodes import observe_node
 from producers.observe.podgroups import observe_podgroup
@@ -47,6 +48,7 @@ OBSERVE: Final[dict[str, Callable[[Any, str | None], ObjectObserved]]] = {
     "priorityclasses.scheduling.k8s.io": observe_priorityclass,
     "podgroups.scheduling.x-k8s.io": observe_podgroup,
     "podgroups.scheduling.sigs.k8s.io": observe_podgroup,
+    "podgroups.scheduling.k8s.io": observe_kubernetes_group,
     "elasticquotas.scheduling.x-k8s.io": observe_quota,
     "elasticquotas.scheduling.sigs.k8s.io": observe_quota,
     "poddisruptionbudgets.policy": observe_budget,

@@ -1,6 +1,6 @@
-"""PodGroup of either API group -> `PodGroupObserved`, with its status: we write it, and so may others."""
+"""PodGroup of either CRD -> `PodGroupObserved`, with its status: we write it, and so may others."""
 
-from typing import Any
+from typing import Any, Final
 
 from producers.observe.fields import (
     capacity,
@@ -17,6 +17,9 @@ from producers.observe.fields import (
 from schemas.labels import kept_annotations
 from schemas.observations import PodGroupObserved, PodGroupStatus
 
+#: The longest timeout that the field's type can say; no CRD is asked by a manifest.
+TIMEOUT_S_MAX: Final = (1 << 31) - 1
+
 
 def _minimal(seen: PodGroupObserved, _why: str) -> PodGroupObserved:
     return seen.model_copy(update={"annotations": {}, "status": None})
@@ -31,6 +34,7 @@ def observe_podgroup(raw: dict[str, Any], epoch: str | None = None) -> PodGroupO
     metadata = mapping(raw.get("metadata"), "metadata")
     spec = mapping(raw.get("spec"), "spec")
     timeout_s = whole(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds", 0)
+    timeout_s = min(timeout_s, TIMEOUT_S_MAX)
     least = spec.get("minResources")
     return PodGroupObserved(
         uid=text(metadata.get("uid"), "metadata.uid"),

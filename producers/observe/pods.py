@@ -82,6 +82,7 @@ def observe_pod(raw: dict[str, Any], epoch: str | None = None) -> PodObserved:
         allocations=read_allocations(annotations.get(DEVICE_ALLOCATED)),
         command_id=read_command_id(annotations.get(COMMAND_ID)),
         owner=_owner(metadata),
+        scheduling_group=_scheduling_group(spec),
         epoch=epoch,
     )
 
@@ -181,8 +182,7 @@ def _unsupported(spec: dict[str, Any], affinity: dict[str, Any]) -> tuple[str, .
     for field in ("persistentVolumeClaim", "ephemeral"):
         if any(volume.get(field) is not None for volume in volumes):
             found.append(f"volumes.{field}")
-    # Gangs of Kubernetes itself: of 1.36 and later, and of 1.35.
-    for field in ("resourceClaims", "schedulingGroup", "workloadRef"):
+    for field in ("resourceClaims", "workloadRef"):  # the latter: gangs of Kubernetes 1.35
         if spec.get(field):
             found.append(field)
     return tuple(sorted(found))
@@ -196,6 +196,11 @@ def _has_host_port(spec: dict[str, Any]) -> bool:
         for container in (*running, *(item for item in init if is_sidecar(item)))
         for port in sequence(container.get("ports"), "spec.containers.ports")
     )
+
+
+def _scheduling_group(spec: dict[str, Any]) -> str | None:
+    group = mapping(spec.get("schedulingGroup"), "spec.schedulingGroup")
+    return text(group.get("podGroupName"), "spec.schedulingGroup.podGroupName", default="") or None
 
 
 def _owner(metadata: dict[str, Any]) -> str | None:

@@ -34,6 +34,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("scheduling.sigs.k8s.io", "ElasticQuota", "elasticquotas"),
     Kind("scheduling.x-k8s.io", "PodGroup", "podgroups"),
     Kind("scheduling.sigs.k8s.io", "PodGroup", "podgroups"),
+    Kind("scheduling.k8s.io", "PodGroup", "podgroups"),
     Kind("", "Pod", "pods"),
     Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
     Kind("apps", "ReplicaSet", "replicasets"),

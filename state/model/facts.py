@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from state.model.gangs import mark_satisfied, refresh_gang, refresh_member, unmark_satisfied
 from state.model.lists import bury
-from state.model.rows import Pod
+from state.model.rows import Pod, same_words
 from state.model.seen import PodFound, PodSeen
 from state.model.state import FINISHED, place_of, same_charge
 from state.model.trial import Trial
@@ -64,7 +64,7 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
         new = replace(new, attempts=0, backoff_us=0, diagnosis=None, parked=False)
         if new.held_until_us or new.nominated:
             new = let_go(new)
-    regrouped = old is not None and (old.labels, old.annotations) != (new.labels, new.annotations)
+    regrouped = old is not None and not same_words(old, new)
     if regrouped and new.held_until_us:
         new = let_go(new)  # it held the node for a gang that may not be its own any more
     if new == old:
@@ -73,7 +73,7 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     held = place_of(old)
     if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
-    if old is None or old.labels != new.labels or old.annotations != new.annotations:
+    if old is None or regrouped:
         refresh_member(trial, state.gang_key(new))
         if old is not None:
             refresh_member(trial, state.gang_key(old))

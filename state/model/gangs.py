@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
+from state.model.limits import KUBERNETES
 from state.model.podclass import gang_groups, gang_match, gang_mode, gang_wait_us
+from state.model.policy import reads_kubernetes
 from state.model.rows import Gang, Pod, PodGroup
 from state.model.state import State
 from state.model.trial import Trial
@@ -56,15 +58,24 @@ def unmark_satisfied(trial: Trial, pod: Pod) -> None:
 
 
 def podgroup_of(state: State, key: str) -> PodGroup | None:
-    """The PodGroup of that `ns/name`: of two API groups' the first by group name, of two namesakes the newer."""
-    uids = state.groups_named.get(key, ())
-    if len(uids) == 1:
-        return state.podgroups[next(iter(uids))]
+    """The PodGroup of that `ns/name`: of several API groups' that of Koordinator, of upstream, of Kubernetes; of two
+    namesakes the newer.
+    """
+    groups = podgroups_named(state, key)
+    if len(groups) < 2:
+        return groups[0] if groups else None
     return min(
-        (state.podgroups[uid] for uid in uids),
-        key=lambda row: (row.group, -row.rv, row.uid),
-        default=None,
+        groups,
+        key=lambda row: (row.group == KUBERNETES, row.group, -row.rv, row.uid),
     )
+
+
+def podgroups_named(state: State, key: str) -> list[PodGroup]:
+    """All PodGroups of that `ns/name` that policy has read."""
+    rows = [state.podgroups[uid] for uid in state.groups_named.get(key, ())]
+    if reads_kubernetes(state.policy):
+        return rows
+    return [row for row in rows if row.group != KUBERNETES]
 
 
 def any_bound(state: State, key: str) -> bool:

@@ -46,7 +46,7 @@ TOMBSTONES_STEP: Final = 1_000
 LIST_PATIENCE_US: Final = 120_000_000
 
 #: Kubernetes resource (`plural.group`) -> (table, API group or source of its rows, intake topic). Nothing is placed
-#: before each has been listed. A test holds that the topics are those of `schemas.topics`.
+#: before each that policy asks for has been listed. A test holds that the topics are those of `schemas.topics`.
 RESOURCES: Final[dict[str, tuple[str, str, str]]] = {
     "pods": ("pods", "", "pods"),
     "nodes": ("nodes", "", "nodes"),
@@ -54,8 +54,12 @@ RESOURCES: Final[dict[str, tuple[str, str, str]]] = {
     "priorityclasses.scheduling.k8s.io": ("priorityclasses", "", "priorityclasses"),
     "podgroups.scheduling.x-k8s.io": ("podgroups", "scheduling.x-k8s.io", "podgroups"),
     "podgroups.scheduling.sigs.k8s.io": ("podgroups", "scheduling.sigs.k8s.io", "podgroups"),
+    "podgroups.scheduling.k8s.io": ("podgroups", "scheduling.k8s.io", "podgroups"),
     "elasticquotas.scheduling.x-k8s.io": ("quotas", "scheduling.x-k8s.io", "quotas"),
     "elasticquotas.scheduling.sigs.k8s.io": ("quotas", "scheduling.sigs.k8s.io", "quotas"),
     "poddisruptionbudgets.policy": ("budgets", "", "budgets"),
     "devices.scheduling.koordinator.sh": ("devices", "object", "devices"),
 }
+#: PodGroups of Kubernetes itself count only with `gangs.kubernetesWorkloads`.
+KUBERNETES: Final = "scheduling.k8s.io"
+KUBERNETES_PODGROUPS: Final = f"podgroups.{KUBERNETES}"

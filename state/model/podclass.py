@@ -220,15 +220,19 @@ def parse_labels(raw: bytes) -> dict[str, str]:
     return _map_decoder.decode(raw)
 
 
-def parse_membership(labels_raw: bytes, annotations_raw: bytes) -> Membership:
-    """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1)."""
+def parse_membership(labels_raw: bytes, annotations_raw: bytes, group: str = "") -> Membership:
+    """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1).
+
+    `group`: the scheduling group of Kubernetes that its spec names; it goes before all labels.
+    """
     labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)
     quota, sub_priority = labels.get(_QUOTA_LABEL, ""), _whole(labels.get(_SUB_PRIORITY, ""))
-    names = _said(labels, "label", *_GROUP_LABELS, _LIGHT_NAME)
+    names = [("spec.schedulingGroup", group)] if group else []
+    names += _said(labels, "label", *_GROUP_LABELS, _LIGHT_NAME)
     names += _said(annotations, "annotation", _GANG + "name")
     if not names:
         return Membership(quota=quota, sub_priority=sub_priority)
-    if any(labels.get(key) for key in _GROUP_LABELS):
+    if group or any(labels.get(key) for key in _GROUP_LABELS):
         return Membership(
             gang=names[0][1],
             quota=quota,

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from state.model.limits import KUBERNETES_PODGROUPS, RESOURCES
+
 
 class EvictionBounds(Struct, frozen=True):
     """Evictions."""
@@ -43,6 +45,7 @@ class GangBounds(Struct, frozen=True):
     defaultMatchPolicy: str = "once-satisfied"  # noqa: N815
     defaultTimeout: int = 600_000_000  # noqa: N815
     enablePreemption: bool = False  # noqa: N815
+    kubernetesWorkloads: bool = False  # noqa: N815
     permitWaitingTimeSeconds: int = 60  # noqa: N815
     podGroupBackoffSeconds: int = 0  # noqa: N815
     podGroupRejectPercentage: int = 0  # noqa: N815
@@ -67,6 +70,17 @@ class PolicyInForce(Struct, frozen=True):
     gangs: GangBounds = GangBounds()
     preemption: PreemptionBounds = PreemptionBounds()
     queue: QueueBounds = QueueBounds()
+
+
+def reads_kubernetes(policy: PolicyInForce | None) -> bool:
+    """PodGroups of Kubernetes itself declare gangs."""
+    return policy is not None and policy.gangs.kubernetesWorkloads
+
+
+def needed_resources(policy: PolicyInForce | None) -> list[str]:
+    """What must have been listed before anything is placed."""
+    left_out = () if reads_kubernetes(policy) else (KUBERNETES_PODGROUPS,)
+    return [name for name in RESOURCES if name not in left_out]
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

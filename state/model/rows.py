@@ -44,10 +44,20 @@ class Pod(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     parked: bool = False
     phase: str
     rv: int
+    scheduling_group: str = ""
     spec: Raw
     started_us: int = 0
     told_at: int = 0
     uid: str
+
+
+def same_words(one: Pod, other: Pod) -> bool:
+    """Whether two rows of a pod say the same of its gang and its quota."""
+    return (one.labels, one.annotations, one.scheduling_group) == (
+        other.labels,
+        other.annotations,
+        other.scheduling_group,
+    )
 
 
 class Node(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -84,6 +94,7 @@ class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     status: GroupStatus | None = None
     told: str = ""
     uid: str
+    unsupported: tuple[str, ...] = ()
     written: GroupStatus | None = None
 
 

@@ -50,6 +50,7 @@ class PodSeen(
     allocations: tuple[DeviceHeld, ...] = ()
     command_id: str | None = None
     owner: str | None = None
+    scheduling_group: str | None = None
     epoch: str | None = None
 
 
@@ -94,6 +95,7 @@ class PodGroupSeen(
     min_resources: dict[str, Natural] | None = None
     annotations: dict[str, str] = {}
     status: GroupStatus | None = None
+    unsupported: tuple[str, ...] = ()
     epoch: str | None = None
 
 

@@ -14,7 +14,7 @@ from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.crews import Crews
 from state.model.diagnoses import FOR_ROOM
 from state.model.indexes import mark, mark_under
-from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX, RESOURCES
+from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX
 from state.model.order import OrderKey, order_key
 from state.model.podclass import (
     GPU_CORE,
@@ -24,7 +24,7 @@ from state.model.podclass import (
     parse_labels,
     parse_membership,
 )
-from state.model.policy import PolicyInForce, to_policy
+from state.model.policy import PolicyInForce, needed_resources, to_policy
 from state.model.rows import (
     TABLES,
     Budget,
@@ -43,6 +43,7 @@ from state.model.rows import (
     Quota,
     Row,
     Sync,
+    same_words,
 )
 from state.model.scores import ClassScores
 from state.model.seen import Device
@@ -110,7 +111,7 @@ class State:
         self.commands_of: dict[str, dict[str, None]] = {}  # pod uid -> its open commands
         self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
         self.classes: dict[bytes, ClassScores] = {}
-        self.memberships: dict[tuple[bytes, bytes], Membership] = {}
+        self.memberships: dict[tuple[bytes, bytes, str], Membership] = {}
         self.interned: dict[bytes, Raw] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class State:
 
     def membership(self, pod: Pod) -> Membership:
         """Gang and quota that the pod names (a cache)."""
-        key = (bytes(pod.labels), bytes(pod.annotations))
+        key = (bytes(pod.labels), bytes(pod.annotations), pod.scheduling_group)
         found = self.memberships.get(key)
         if found is None:
             if len(self.memberships) >= LABEL_SETS_MAX:
@@ -195,8 +196,8 @@ class State:
         )
 
     def synced(self) -> bool:
-        """Every resource has been listed and is not in doubt, and no list is under way that is cold or a reset."""
-        syncs = [self.syncs.get(name, _UNSYNCED) for name in RESOURCES]
+        """Every needed resource has been listed and is not in doubt, and no open list is cold or a reset."""
+        syncs = [self.syncs.get(name, _UNSYNCED) for name in needed_resources(self.policy)]
         return all(sync.synced and not sync.doubted for sync in syncs) and not any(
             entry.cold or entry.reset for entry in self.lists.values()
         )
@@ -293,12 +294,7 @@ class State:
                 self._charge(old_place, old, -1)
             if new is not None and new_place:
                 self._charge(new_place, new, +1)
-        renamed = (
-            old is None
-            or new is None
-            or old.labels != new.labels
-            or old.annotations != new.annotations
-        )
+        renamed = old is None or new is None or not same_words(old, new)
         if renamed:
             if old is not None:
                 mark_under(self.claims, self.claim_of(old), uid, False)

@@ -4,8 +4,10 @@ from heapq import nsmallest
 from typing import Any, cast
 
 from state.model.decision import Answer
-from state.model.limits import APPLIED_KEPT
-from state.model.policy import merge
+from state.model.gangs import refresh_gang
+from state.model.limits import APPLIED_KEPT, KUBERNETES, KUBERNETES_PODGROUPS
+from state.model.lists import ask_resync
+from state.model.policy import merge, reads_kubernetes
 from state.model.rows import Applied, Eviction, PolicyRow
 from state.model.seen import EvictRequestSeen, PolicyChangeSeen, ProbeRequestSeen
 from state.model.trial import Trial
@@ -17,8 +19,21 @@ def on_policy_changed(trial: Trial, seen: PolicyChangeSeen) -> None:
         return
     row = trial.state.tables["policy"].get("policy")
     base: dict[str, Any] = cast(PolicyRow, row).spec if row is not None else {}
+    before = reads_kubernetes(trial.state.policy)
     trial.put("policy", "policy", PolicyRow(spec=merge(base, seen.spec)))
     trial.wake = True
+    if reads_kubernetes(trial.state.policy) != before:
+        _reread_kubernetes(trial)
+
+
+def _reread_kubernetes(trial: Trial) -> None:
+    """PodGroups of Kubernetes itself count from now on, or no longer; what was missed of them is listed again."""
+    if reads_kubernetes(trial.state.policy):
+        ask_resync(trial, KUBERNETES_PODGROUPS)
+    groups = trial.state.podgroups
+    for uid in sorted(groups):
+        if groups[uid].group == KUBERNETES:
+            refresh_gang(trial, f"{groups[uid].namespace}/{groups[uid].name}")
 
 
 def on_evict_requested(trial: Trial, seen: EvictRequestSeen) -> None:

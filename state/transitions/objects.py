@@ -68,7 +68,7 @@ def on_device_seen(trial: Trial, seen: DeviceSeen) -> None:
 
 
 def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
-    """A PodGroup of either API group."""
+    """A PodGroup of any API group."""
     old = trial.state.podgroups.get(seen.uid)
     if not is_namesake(old, seen) or not admits(trial, seen, f"podgroups.{seen.group}", old):
         return
@@ -86,13 +86,22 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
         min_resources=seen.min_resources,
         schedule_timeout_us=seen.schedule_timeout_us or 0,
         status=seen.status,
+        unsupported=seen.unsupported,
     )
     if old is not None:
         # Seen news by news: whoever overwrites a status at once may do so within one record.
         arrived = old.arrived or (old.written is not None and seen.status == old.written)
         new = replace(new, arrived=arrived, mended=old.mended, told=old.told, written=old.written)
     trial.put("podgroups", seen.uid, new)
-    refresh_gang(trial, f"{seen.namespace}/{seen.name}")
+    key = f"{seen.namespace}/{seen.name}"
+    refresh_gang(trial, key)
+    if old is not None and _asks(old) != _asks(new):
+        trial.gangs_changed[key] = None
+
+
+def _asks(group: PodGroup) -> tuple[object, ...]:
+    """What a PodGroup asks for that its gang's row doesn't show."""
+    return group.min_resources, group.unsupported
 
 
 def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:

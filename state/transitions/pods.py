@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from state.model.facts import forget_facts, merge_facts, store_pod
 from state.model.lists import admits, contradict, is_namesake, is_newer, resets
-from state.model.rows import Pod
+from state.model.rows import Pod, same_words
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
 from state.model.trial import Trial
@@ -44,6 +44,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
         nominated=facts.nominated if facts else "",
         nominated_until_us=facts.nominated_until_us if facts else 0,
         owner=seen.owner or "",
+        scheduling_group=seen.scheduling_group or "",
         started_us=facts.started_us if facts else (seen.started_us or 0),
         told_at=facts.told_at if facts and _lacks(seen, facts) else 0,
         command=state.open_command_of(seen.uid) if old is None else old.command,
@@ -51,12 +52,7 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
     if old is None:
         new = _with_held(trial, new)
     else:
-        same = (old.spec, old.labels, old.annotations, old.gates) == (
-            new.spec,
-            new.labels,
-            new.annotations,
-            new.gates,
-        )
+        same = same_words(old, new) and (old.spec, old.gates) == (new.spec, new.gates)
         new = replace(
             new,
             attempts=old.attempts,

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
 from state.model.lists import ask_resync, bury, contradict, doubt, is_rewritten, overrules
+from state.model.policy import needed_resources
 from state.model.rows import Named, OpenList, Pod, Sync
 from state.model.seen import (
     KindAbsentSeen,
@@ -139,8 +140,8 @@ def on_kind_absent(trial: Trial, seen: KindAbsentSeen) -> None:
 
 def on_message_rejected(trial: Trial, seen: RejectionSeen) -> None:
     """A message was dead-lettered: what it said must be listed again."""
-    for resource, (_, _, topic) in RESOURCES.items():
-        if topic == seen.topic:
+    for resource in needed_resources(trial.state.policy):
+        if RESOURCES[resource][2] == seen.topic:
             ask_resync(trial, resource)
 
 

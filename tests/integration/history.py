@@ -4,7 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
-from schemas.topics import DECISIONS, JOURNAL, RESOURCES
+from schemas.topics import DECISIONS, JOURNAL
+from state.model.policy import needed_resources
 from streams.feed import Feed
 from streams.history import LogHistory
 from streams.log import LogReader, open_reader
@@ -57,9 +58,9 @@ def first_bind(url: str) -> int:
 
 
 def all_listed(url: str) -> int:
-    """Sequence of the first record by which every resource has been listed, or found missing."""
+    """Sequence of the first record by which every needed resource has been listed, or found missing."""
     reader = open_reader(url)
-    missing = dict.fromkeys(RESOURCES)
+    missing = dict.fromkeys(needed_resources(None))
     for data in _all(reader, JOURNAL):
         record = json.loads(data)
         for seen in record["observations"]:

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from producers.kube import resource_path
+from producers.observe import OBSERVE, observe_pod
 from schemas import topics
 from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.observations import PodGroupObserved
 from streams.sink.kube import KubeApi, load_configuration
 from tests.integration import manifests
 from tests.integration.api import Api, ApiError, Object, wait_for
@@ -27,6 +30,12 @@ DEPLOY = ROOT / "deploy"
 HOME = "lockstep-system"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 READ = ("get", "list", "watch")
+
+#: Kubernetes serves PodGroups of its own only if it is asked to.
+SCHEDULING_GROUPS = (
+    "--feature-gates=GenericWorkload=true",
+    "--runtime-config=scheduling.k8s.io/v1beta1=true",
+)
 
 Right = tuple[str, str, str]  # verb, resource (`plural[/subresource][.group]`), namespace or ""
 
@@ -86,7 +95,7 @@ def crd_files() -> list[str]:
 def installed() -> Iterator[Cluster]:
     """A control plane of this module's own, with everything under deploy/ applied to it."""
     try:
-        with running_control_plane() as plane:
+        with running_control_plane(SCHEDULING_GROUPS) as plane:
             admin = plane.api()
             admin.apply(*documents(*crd_files(), "rbac.yaml", "deployment.yaml"))
             for crd in documents(*crd_files()):
@@ -341,13 +350,33 @@ def test_informers_list_every_kind(installed: Cluster) -> None:
     """The informers' account really lists each kind that has a topic, and cannot create a pod."""
     client = installed.service_account_api(HOME, "lockstep-informers")
     for resource in topics.RESOURCES:
-        plural, _, group = resource.partition(".")
-        version = "v1" if group in ("", "scheduling.k8s.io") else "v1alpha1"
-        root = f"/apis/{group}/{version}" if group else "/api/v1"
-        client.items(f"{root}/{plural}")
+        client.items(resource_path(resource))
     with pytest.raises(ApiError) as refusal:
         client.post("/api/v1/namespaces/default/pods", manifests.pod("no", {"cpu": "1"}))
     assert refusal.value.status == 403
+
+
+def test_a_scheduling_group_of_kubernetes_is_read(installed: Cluster) -> None:
+    """A PodGroup of Kubernetes and a pod that names it, as the real API server stores and shows them."""
+    admin = installed.api()
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+    named = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    admin.post(path, {**named, "metadata": {"name": "g"}, "spec": spec})
+    pod = manifests.pod("grouped", {"cpu": "1"})
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    admin.create(pod)
+    informers = installed.service_account_api(HOME, "lockstep-informers")
+    (raw,) = informers.items(resource_path("podgroups.scheduling.k8s.io"))
+    group = OBSERVE["podgroups.scheduling.k8s.io"](raw, None)
+    assert isinstance(group, PodGroupObserved)
+    assert ("scheduling.k8s.io", 2, ()) == (group.group, group.min_member, group.unsupported)
+    raw = next(each for each in informers.items("/api/v1/pods") if name_of(each) == "grouped")
+    assert "g" == observe_pod(raw).scheduling_group
+
+
+def name_of(raw: Object) -> str:
+    return str(raw["metadata"]["name"])
 
 
 @pytest.mark.parametrize("account", ["lockstep", "lockstep-sink"])

@@ -35,6 +35,10 @@ RAW: dict[str, dict[str, Any]] = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "metadata": metadata(),
     },
+    "podgroups.scheduling.k8s.io": {
+        "metadata": metadata(),
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    },
     "elasticquotas.scheduling.x-k8s.io": {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "metadata": metadata(),

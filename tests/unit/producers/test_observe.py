@@ -185,7 +185,6 @@ def test_preferred_affinity_alone_requires_nothing() -> None:
         ({"volumes": [{"persistentVolumeClaim": {}}]}, "volumes.persistentVolumeClaim"),
         ({"volumes": [{"ephemeral": {}}]}, "volumes.ephemeral"),
         ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
-        ({"schedulingGroup": {"podGroupName": "g"}}, "schedulingGroup"),
         ({"workloadRef": {"name": "w", "podGroup": "g"}}, "workloadRef"),
     ],
 )
@@ -361,6 +360,13 @@ def test_a_device_object() -> None:
         ),
         DeviceEntry(type="rdma", minor=0),
     )
+
+
+def test_an_absurd_timeout_of_a_podgroup_is_cut() -> None:
+    """Longer than an int32 can say: the longest, not a message that nobody takes."""
+    raw = RAW["podgroups.scheduling.x-k8s.io"]
+    found = observe_podgroup({**raw, "spec": {"scheduleTimeoutSeconds": 1 << 53}})
+    assert ((1 << 31) - 1) * 1_000_000 == found.schedule_timeout_us
 
 
 def test_namespace_and_priority_class() -> None:

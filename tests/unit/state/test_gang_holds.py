@@ -282,6 +282,15 @@ def test_min_resources(
         assert "minResources" in core.pod("g-0").diagnosis.message
 
 
+def test_lowered_min_resources_let_the_gang_go() -> None:
+    """The edit alone has it tried again."""
+    core = Core()
+    core.see(node("n", 400), upstream("g", 1, min_resources={"cpu": 500}), *crew("g", 1))
+    assert {} == core.binds()
+    core.see(upstream("g", 1, rv=2, min_resources={"cpu": 300}))
+    assert {"g-0"} == set(core.binds())
+
+
 def test_koordinator_never_asks_for_min_resources() -> None:
     """Only the upstream dialect does."""
     core = Core()

@@ -178,12 +178,15 @@ def test_a_list_younger_than_a_tombstone_knows_better() -> None:
 
 
 @pytest.mark.parametrize("topic", sorted(set(RESOURCES.values())))
-def test_a_rejected_message_asks_for_a_resync_of_its_topic(topic: str) -> None:
-    """Every resource that travels on the topic is listed anew."""
-    core = Core()
+@pytest.mark.parametrize("on", [False, True])
+def test_a_rejected_message_asks_for_a_resync_of_its_topic(topic: str, on: bool) -> None:
+    """Every resource that travels on the topic, and that policy has us read, is listed anew."""
+    core = Core(gangs={"kubernetesWorkloads": on})
     rejected = {"kind": "MessageRejected", "topic": topic, "offset": 0, "reason": "NotJson"}
     decision = core.see({**rejected, "detail": ""}, topic=topic)
     wanted = [name for name, where in RESOURCES.items() if where == topic]
+    if not on and topic == "podgroups":
+        wanted.remove("podgroups.scheduling.k8s.io")
     assert wanted == [answer.resource for answer in decision.requests]
 
 
