@@ -27,6 +27,8 @@ BATCH = 1_000
 SECONDS_MAX = 5.0
 #: The part of the million that runs always.
 SHORT = 400
+#: With fewer inputs it is luck whether one is taken: a new scenario changes what is drawn.
+INPUTS_MIN = 100
 
 
 class Hangs(BaseException):
@@ -73,7 +75,7 @@ def fuzz(target: Target, inputs: int) -> tuple[int, float]:
 @pytest.mark.timeout(1_200)
 def test_damaged_input_is_taken_or_refused(name: str, part: int) -> None:
     """No exception but the refusal that is meant, and no input that takes seconds; some pass, some do not."""
-    inputs = ALL[name].inputs // part
+    inputs = max(ALL[name].inputs // part, INPUTS_MIN)
     began = time.monotonic()
     taken, slowest = fuzz(ALL[name], inputs)
     print(
