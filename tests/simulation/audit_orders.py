@@ -13,6 +13,7 @@ from typing import Any
 from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
 from schemas.topics import RESOURCES
 from tests.simulation.audit_chain import ChainAudit
+from tests.simulation.audit_room import RoomAudit
 from tests.simulation.violation import Violation
 
 Json = dict[str, Any]
@@ -131,6 +132,7 @@ class OrdersAudit:
         self._told: dict[str, None] = {}  # uids that are bound by the word of a result alone
         self._leaving: dict[str, None] = {}  # uids whose eviction a result told
         self._gate = Gate()
+        self._room = RoomAudit(self.rows)
 
     def read(self) -> None:
         """Takes in what was appended since. Raises `Violation`."""
@@ -270,6 +272,15 @@ class OrdersAudit:
         for key in groups:
             self._check_group(key)
         self._keep_rows(decision)
+        self._room.check(decision, self._minimums())
+
+    def _minimums(self) -> dict[str, tuple[int, list[str]]]:
+        """Of each gang that has never been bound: the members that it needs, and who they are."""
+        return {
+            key: (group.minimum or 0, [uid for uid in group.members if uid not in self._gone])
+            for key, group in self.groups.items()
+            if not group.ever_bound
+        }
 
     def _check_ended(self, decision: Json, ends: dict[str, Json]) -> None:
         for key in decision["ended"]:

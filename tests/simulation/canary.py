@@ -20,10 +20,13 @@ from schemas.envelope import CheckpointManifest
 from schemas.topics import DECISIONS
 from state import machine
 from state.cycle import Cycle
+from state.holds import Holds
 from state.model.facts import forget_facts
+from state.model.rows import Pod
 from state.model.seen import CommandEndSeen, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
+from state.preemption import Claim, Preemption
 from state.units import Units
 from streams.chain import Chain, read_header
 from streams.checkpoints import CheckpointStore
@@ -252,6 +255,34 @@ def split_group() -> AbstractContextManager[Any]:
     return patch("state.model.gangs.with_self", lambda _groups, _key: ())
 
 
+def endless_hold() -> AbstractContextManager[Any]:
+    """Nobody looks whether the time of a hold, or of room that is kept, is over."""
+    return patch.object(Holds, "check", lambda _self: None)
+
+
+def evicts_equals() -> AbstractContextManager[Any]:
+    """Pods of the same priority make room, too."""
+    may_evict = Preemption._may_evict
+
+    def planted(self: Preemption, claim: Claim, pod: Pod) -> bool:
+        return may_evict(self, replace(claim, priority=claim.priority + 1), pod)
+
+    planting = ExitStack()
+    planting.enter_context(patch.object(Preemption, "_may_evict", planted))
+    planting.enter_context(patch("state.evictions._is_claimed", lambda _state, _victim: True))
+    return planting
+
+
+def evicts_for_half() -> AbstractContextManager[Any]:
+    """Room is made for half of what a gang needs."""
+    choose = Preemption._choose
+
+    def planted(self: Preemption, claim: Claim, wanted: list[Any]) -> Any:
+        return choose(self, claim, [((count + 1) // 2, pods) for count, pods in wanted])
+
+    return patch.object(Preemption, "_choose", planted)
+
+
 CANARIES: dict[str, Canary] = {
     "double release": Canary(double_release, ("over-capacity",)),
     "lost delete": Canary(lost_delete, ("untrue", "bound-after-deletion", "gang-without-group")),
@@ -281,4 +312,7 @@ CANARIES: dict[str, Canary] = {
     "a forgotten open command": Canary(forgetful_sink, ("never-ended",)),
     "a restore that a bump hides": Canary(hidden_restore, ("untrue",)),
     "half a gang group": Canary(split_group, ("gang-partly-bound",)),
+    "a hold that never ends": Canary(endless_hold, ("held-too-long",)),
+    "an eviction of an equal": Canary(evicts_equals, ("evicted-in-vain",)),
+    "half a gang's evictions": Canary(evicts_for_half, ("evicted-for-half-a-gang",)),
 }

@@ -101,8 +101,7 @@ class Simulation:
         self.url = f"memory://simulation-{seed}"
         self.clock = Clock()
         self.chaos = Chaos(seed, plan.faults_off)
-        placements_max = self.chaos.dice.choice(PLACEMENTS_MAX)
-        self.policy = {**POLICY, "cycle": {"placementsMax": placements_max}}
+        self.policy = self._draw_policy()
         self.outcome = Outcome(plan)
         drop_memory_log(f"simulation-{seed}")
         absent = ABSENT if self.chaos.dice.random() < 0.8 else ABSENT[:2]
@@ -120,6 +119,16 @@ class Simulation:
         self._refusal: BaseException | None = None
         self._disks: list[Disk] = []
         self._epochs = self._names = 0
+
+    def _draw_policy(self) -> dict[str, Any]:
+        dice = self.chaos.dice
+        return {
+            **POLICY,
+            "cycle": {"placementsMax": dice.choice(PLACEMENTS_MAX)},
+            "evictions": {**POLICY["evictions"], "perMinute": dice.choice((0, 0, 2))},
+            "gangs": {"enablePreemption": dice.random() < 0.5},
+            "preemption": {"nominatedFor": 20_000_000, "pods": dice.random() < 0.8},
+        }
 
     # What processes see
 

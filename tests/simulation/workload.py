@@ -12,7 +12,7 @@ from typing import Any
 from producers.publisher import pack
 from producers.simulated.kinds import POD, kinds_named
 from producers.simulated.store import Raw
-from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
+from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_MODE, GANG_NAME
 from schemas.observations import EvictRequested
 from schemas.topics import ADMIN
 from streams.log import LogWriter
@@ -23,6 +23,8 @@ Json = dict[str, Any]
 OURS = "lockstep"
 NAMESPACE = "default"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
+#: How names of NonStrict gangs begin.
+LOOSE = "loose"
 GANG_WORDS = (GANG_NAME, GANG_MIN_AVAILABLE)
 PODS_MAX = 36
 #: Chance of a backup of etcd where a user acts, and how many are kept.
@@ -86,6 +88,7 @@ class Workload:
             (7, self.add_gpu_pod),
             (5, self.add_gang),
             (2, self.add_gang_group),
+            (3, self.add_loose_gang),
             (2, self.add_annotated_gang),
             (2, self.add_foreign_pod),
             (2, self.add_replicas),
@@ -128,9 +131,32 @@ class Workload:
         name, members = self._name("gang"), self._dice.randint(2, 5)
         minimum = self._dice.randint(2, members + (self._dice.random() < 0.15))
         cpu, gpus = self._dice.choice((250, 500, 1000)), self._dice.choice((0, 0, 0, 1))
-        steps: list[Callable[[], None]] = [lambda: self._apply_group(name, minimum)]
-        for member in range(members):
-            steps.append(lambda member=member: self._apply_pod(f"{name}-{member}", cpu, gpus, name))
+        self._add_members(name, members, minimum, cpu, gpus)
+
+    def add_loose_gang(self) -> None:
+        """A NonStrict gang, which holds what it gathered for a while; often too large, or short of members."""
+        if not self._has_room():
+            return
+        name, members = self._name(LOOSE), self._dice.randint(2, 4)
+        minimum = self._dice.randint(2, members + 1)
+        cpu, gpus = self._dice.choice((500, 1000, 1500)), self._dice.choice((0, 0, 1))
+        wait_s = self._dice.choice((2, 5, 12))
+        self._add_members(name, members, minimum, cpu, gpus, wait_s=wait_s)
+
+    def _add_members(
+        self, name: str, members: int, minimum: int, cpu: int, gpus: int, *, wait_s: int = 0
+    ) -> None:
+        """A PodGroup and its pods, one after the other in any order; they may matter more than others, together."""
+        priority = self._dice.choice((None, None, 10, 100))
+        steps: list[Callable[[], None]] = [
+            lambda: self._apply_group(name, minimum, wait_s=wait_s),
+            *(
+                lambda member=member: self._apply_pod(  # type: ignore[misc]
+                    f"{name}-{member}", cpu, gpus, name, priority=priority
+                )
+                for member in range(members)
+            ),
+        ]
         self._dice.shuffle(steps)
         for step in steps:
             step()
@@ -305,16 +331,26 @@ class Workload:
         """A PodGroup is deleted, and made again under its name."""
         group = self._any_group()
         if group is not None:
-            metadata, minimum = group["metadata"], group["spec"]["minMember"]
+            metadata, spec = group["metadata"], group["spec"]
             self._server.delete("PodGroup", NAMESPACE, metadata["name"])
-            self._apply_group(metadata["name"], minimum, metadata.get("annotations"))
+            self._apply_group(
+                metadata["name"],
+                spec["minMember"],
+                metadata.get("annotations"),
+                wait_s=spec.get("scheduleTimeoutSeconds", 0),
+            )
 
     def change_minimum(self) -> None:
         """A PodGroup wants more or fewer members than before."""
         group = self._any_group()
         if group is not None:
             metadata, minimum = group["metadata"], self._dice.randint(1, 5)
-            self._apply_group(metadata["name"], minimum, metadata.get("annotations"))
+            self._apply_group(
+                metadata["name"],
+                minimum,
+                metadata.get("annotations"),
+                wait_s=group["spec"].get("scheduleTimeoutSeconds", 0),
+            )
 
     def add_budget(self) -> None:
         """A PodDisruptionBudget over all pods, which holds evictions back."""
@@ -336,10 +372,14 @@ class Workload:
         self._admin.append(topic, b"stranger", self._dice.choice((b"{", b"[]", b'{"version":9}')))
 
     def mend(self) -> None:
-        """The end of all that users do: nodes are back and open."""
+        """The end of all that users do: nodes are back and open, and nobody waits with what a loose gang holds."""
         for name in self._node_names:
             if self._server.store.get(_NODE, "", name) is None:
                 self._add_node(name)
+        for pod in self._pods():
+            name = pod["metadata"]["name"]
+            if name.startswith(LOOSE) and not pod["spec"].get("nodeName"):
+                self._server.delete("Pod", NAMESPACE, name)
         self._server.collect()
 
     # Inside
@@ -378,14 +418,26 @@ class Workload:
         )
 
     def _apply_group(
-        self, name: str, minimum: int, annotations: dict[str, str] | None = None
+        self,
+        name: str,
+        minimum: int,
+        annotations: dict[str, str] | None = None,
+        *,
+        wait_s: int = 0,
     ) -> None:
+        """`wait_s`: its wait time, and it is NonStrict then."""
+        words, spec = annotations or {}, {"minMember": minimum}
+        if wait_s:
+            words, spec = (
+                {**words, GANG_MODE: "NonStrict"},
+                {**spec, "scheduleTimeoutSeconds": wait_s},
+            )
         self._server.apply(
             {
                 "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
                 "kind": "PodGroup",
-                "metadata": {"name": name, "annotations": annotations or {}},
-                "spec": {"minMember": minimum},
+                "metadata": {"name": name, "annotations": words},
+                "spec": spec,
             }
         )
 
@@ -399,9 +451,11 @@ class Workload:
         scheduler: str = OURS,
         node: str | None = None,
         annotations: dict[str, str] | None = None,
+        priority: int | None = None,
     ) -> None:
         labels = {GROUP_LABEL: group} if group else {}
-        pod = _pod(name, labels, self._spec(cpu, gpus, scheduler, node))
+        spec = self._spec(cpu, gpus, scheduler, node)
+        pod = _pod(name, labels, spec if priority is None else {**spec, "priority": priority})
         pod["metadata"]["annotations"] = annotations or {}
         self._server.apply(pod)
 
