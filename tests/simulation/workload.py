@@ -12,16 +12,19 @@ from typing import Any
 from producers.publisher import pack
 from producers.simulated.kinds import POD, kinds_named
 from producers.simulated.store import Raw
-from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_MODE, GANG_NAME
+from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
 from schemas.observations import EvictRequested
 from schemas.topics import ADMIN
 from streams.log import LogWriter
 from tests.simulation.api_server import ApiServer, Backup
+from tests.simulation.manifests import NAMESPACE
+from tests.simulation.manifests import device as device_manifest
+from tests.simulation.manifests import pod as pod_manifest
+from tests.simulation.manifests import pod_group as group_manifest
 
 Json = dict[str, Any]
 
 OURS = "lockstep"
-NAMESPACE = "default"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 #: How names of NonStrict gangs begin.
 LOOSE = "loose"
@@ -226,7 +229,7 @@ class Workload:
         name, labels = pod["metadata"]["name"], pod["metadata"].get("labels") or {}
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
         self._server.delete("Pod", NAMESPACE, name)
-        again = _pod(name, labels, {**spec, "schedulerName": OURS})
+        again = pod_manifest(name, labels, {**spec, "schedulerName": OURS})
         said = pod["metadata"].get("annotations") or {}
         again["metadata"]["annotations"] = {key: said[key] for key in GANG_WORDS if key in said}
         self._server.apply(again)
@@ -396,7 +399,7 @@ class Workload:
             allocatable["nvidia.com/gpu"] = str(gpus)
         steps: list[Callable[[], None]] = [lambda: self._apply_node(name, {}, allocatable)]
         if gpus and self._dice.random() < 0.7:
-            steps.append(lambda: self._server.apply(_device(name, gpus)))
+            steps.append(lambda: self._server.apply(device_manifest(name, gpus)))
         self._dice.shuffle(steps)
         for step in steps:
             step()
@@ -426,20 +429,7 @@ class Workload:
         wait_s: int = 0,
     ) -> None:
         """`wait_s`: its wait time, and it is NonStrict then."""
-        words, spec = annotations or {}, {"minMember": minimum}
-        if wait_s:
-            words, spec = (
-                {**words, GANG_MODE: "NonStrict"},
-                {**spec, "scheduleTimeoutSeconds": wait_s},
-            )
-        self._server.apply(
-            {
-                "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
-                "kind": "PodGroup",
-                "metadata": {"name": name, "annotations": words},
-                "spec": spec,
-            }
-        )
+        self._server.apply(group_manifest(name, minimum, annotations or {}, wait_s))
 
     def _apply_pod(
         self,
@@ -455,7 +445,9 @@ class Workload:
     ) -> None:
         labels = {GROUP_LABEL: group} if group else {}
         spec = self._spec(cpu, gpus, scheduler, node)
-        pod = _pod(name, labels, spec if priority is None else {**spec, "priority": priority})
+        pod = pod_manifest(
+            name, labels, spec if priority is None else {**spec, "priority": priority}
+        )
         pod["metadata"]["annotations"] = annotations or {}
         self._server.apply(pod)
 
@@ -494,32 +486,3 @@ class Workload:
     def _next(self) -> int:
         self._serial += 1
         return self._serial
-
-
-def _pod(name: str, labels: dict[str, str], spec: Json) -> Json:
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _device(name: str, count: int) -> Json:
-    resources = {
-        "koordinator.sh/gpu-core": "100",
-        "koordinator.sh/gpu-memory": "80Gi",
-        "koordinator.sh/gpu-memory-ratio": "100",
-    }
-    devices = [
-        {
-            "type": "gpu",
-            "minor": minor,
-            "id": f"{name}-{minor}",
-            "health": True,
-            "resources": resources,
-        }
-        for minor in range(count)
-    ]
-    return {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {"name": name},
-        "spec": {"devices": devices},
-    }
