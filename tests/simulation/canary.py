@@ -19,15 +19,15 @@ import schemas.observations
 from schemas.envelope import CheckpointManifest
 from schemas.topics import DECISIONS
 from state import machine
-from state.cycle import Cycle
 from state.holds import Holds
+from state.line import Line
 from state.model.facts import forget_facts
 from state.model.rows import Pod
 from state.model.seen import CommandEndSeen, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
+from state.placement import Placement
 from state.preemption import Claim, Preemption
-from state.units import Units
 from streams.chain import Chain, read_header
 from streams.checkpoints import CheckpointStore
 from streams.place import Places
@@ -74,24 +74,25 @@ def lost_delete() -> AbstractContextManager[Any]:
 
 def half_gang() -> AbstractContextManager[Any]:
     """A gang's minimum that fits only in part is placed in part."""
-    place = Units._place_minimum
+    fit = Placement.fit
 
-    def planted(self: Units, *given: Any) -> None:
-        place(self, *given)
+    def planted(self: Placement, pods: list[Any], needed: int) -> Any:
+        found = fit(self, pods, needed)
+        return replace(found, misfit=None) if needed > 1 else found
 
-    return patch.object(Units, "_place_minimum", planted)
+    return patch.object(Placement, "fit", planted)
 
 
 def unordered_set() -> AbstractContextManager[Any]:
     """Units are tried in an order that differs from one replica to the next."""
-    units, dice = Cycle._units, random.SystemRandom()
+    units, dice = Line.units, random.SystemRandom()
 
-    def planted(self: Cycle) -> list[Any]:
-        found = units(self)
+    def planted(self: Line, uids: Any) -> list[Any]:
+        found = units(self, uids)
         dice.shuffle(found)
         return found
 
-    return patch.object(Cycle, "_units", planted)
+    return patch.object(Line, "units", planted)
 
 
 def clock_read() -> AbstractContextManager[Any]:
@@ -142,9 +143,9 @@ def shared_gpu() -> AbstractContextManager[Any]:
     """A GPU that somebody holds counts as free."""
     free = State.free_cards
 
-    def planted(self: State, node_name: str) -> Any:
+    def planted(self: State, node_name: str, *leaving: Any) -> Any:
         with patch.dict(self.card_users, clear=True):
-            return free(self, node_name)
+            return free(self, node_name, *leaving)
 
     return patch.object(State, "free_cards", planted)
 
@@ -302,7 +303,8 @@ CANARIES: dict[str, Canary] = {
     "no answer taken for done": Canary(hopeful_sink, ("false-result",)),
     "a torn checkpoint": Canary(torn_checkpoint, ("digest-differs", "refold-differs")),
     "a foreign checkpoint": Canary(
-        foreign_checkpoint, ("tables-differ", "digest-differs", "refold-differs")
+        foreign_checkpoint,
+        ("tables-differ", "digest-differs", "refold-differs", "placed-before-sync"),
     ),
     "a lost tail unnoticed": Canary(
         blind_to_loss, ("kept-a-lost-place", "decision-of-a-stale-record")
