@@ -87,6 +87,7 @@ def workloads(nodes: int) -> dict[str, Callable[[], Figures]]:
     for gangs in (3, 6, 9):
         found[f"W8 {gangs} gangs of {size}"] = partial(arrive, nodes, gangs, size)
     found[f"C5 one gang of {size}, its PodGroup comes last"] = partial(decide, nodes, size)
+    found[f"C5 a gang of {size} waits, with room for {size - 1}"] = partial(fall_short, nodes, size)
     few = nodes // 50
     for low in (0, few, few // 10):
         for size in (few, few // 10):
@@ -125,6 +126,18 @@ def decide(nodes: int, size: int) -> Figures:
     scene.timed([podgroup("gang", size)], "podgroups")
     scene.expect(binds=size)
     return {"decide_ms": scene.wall_s * 1e3, **scene.rates(1, size)}
+
+
+def fall_short(nodes: int, size: int) -> Figures:
+    """A gang of one pod a node waits for one node more; a pod goes elsewhere, so it is tried again, in vain."""
+    scene = Scene(nodes)
+    scene.see([_held(number, number, 3_900, 0) for number in range(nodes - size + 1)])
+    scene.see([podgroup("gang", size)], "podgroups")
+    scene.see([_member(f"gang-{index}", "gang", cpu=3_000) for index in range(size)])
+    scene.see([_member("small-0", "", cpu=50)])
+    scene.timed([_gone("uid-small-0", "small-0")])
+    scene.expect(binds=1)
+    return {"a_pod_goes_ms": scene.records_ms[-1]}
 
 
 def preempt(nodes: int, low: int, size: int) -> Figures:
@@ -177,23 +190,27 @@ def starve(nodes: int, *, gang: bool) -> Figures:
 
 
 def wait(gangs: int) -> Figures:
-    """Full nodes and gangs that wait, each of three identical members; then cycles in which little can change."""
+    """Full nodes and gangs that wait, each of three identical members; then cycles in which little can change.
+
+    `a_pod_goes_first_ms`: the first time that gangs are tried again, what each asks for is worked out and remembered.
+    """
     scene, nodes = Scene(100), 100
     scene.see([_held(number, number, 3_900, 0) for number in range(nodes)])
     names = [f"gang-{number:05}" for number in range(gangs)]
     scene.see([podgroup(name, 3) for name in names], "podgroups")
     scene.timed([_member(f"{name}-{index}", name, cpu=200) for name, index in _each(names, 3)])
     figures = {"cpu_us_per_gang_that_comes": scene.cpu_s / gangs * 1e6}
-    scene.see([member("small-0", "", cpu=50, mib=100)])
+    scene.see([_member(f"small-{index}", "", cpu=50) for index in range(2)])
     changes: dict[str, tuple[list[Json], str]] = {
         "nothing_changed_ms": ([], "pods"),
-        "a_pod_goes_that_helps_nobody_ms": ([_gone("uid-small-0", "small-0")], "pods"),
+        "a_pod_goes_first_ms": ([_gone("uid-small-0", "small-0")], "pods"),
+        "a_pod_goes_that_helps_nobody_ms": ([_gone("uid-small-1", "small-1")], "pods"),
         "room_for_one_gang_came_ms": ([node(nodes, cpu=700)], "nodes"),
     }
     for label, (items, topic) in changes.items():
         scene.timed(items, topic)
         figures[label] = scene.records_ms[-1]
-    scene.expect(binds=1 + 3)
+    scene.expect(binds=2 + 3)
     return figures
 
 
