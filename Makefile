@@ -19,7 +19,7 @@ PYTEST := $(BIN)/pytest
 # Both cores; tests that share real services stay on one worker, which starts each service once.
 PARALLEL := --numprocesses 2
 
-.PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance soak simulate demo bench image clean
+.PHONY: help env lock format check services unit contracts scenarios replay simulation integration test acceptance throughput soak simulate demo bench image clean
 
 help: ## list the verbs
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
@@ -81,6 +81,9 @@ acceptance: $(READY) services ## the long runs, in one; the output is kept as do
 	  FAILOVER_RUNS=$(FAILOVER_RUNS) $(PYTEST) tests -m acceptance --no-header -rP --show-capture=stdout \
 	    --durations=0 --durations-min=1
 	} | sed -u -e "s|$(CURDIR)/||g" -e "s|$$HOME/|~/|g" -e "s|$${TMPDIR:-/tmp}/|TMP/|g" | tee docs/acceptance/last.txt
+
+throughput: $(READY) services ## gangs through Kafka and a real API server, with the CPU a pod of each process (THROUGHPUT_GANGS)
+	@$(BIN)/python -m tests.acceptance.throughput
 
 soak: $(READY) services ## half an hour under load with a fault a minute (SOAK_MINUTES, SOAK_RATE); plot under docs/soak/
 	@$(BIN)/python -m tests.acceptance.soak
