@@ -88,6 +88,13 @@ def _check_indexes(state: State) -> None:
         )
     for index in (state.waiting, state.active, state.backing_off, state.holding):
         assert all(uid in state.pods for uid in index), "an index has pods that are gone"
+    placed: dict[int, int] = {}
+    for pod in state.pods.values():
+        if place_of(pod) and not pod.nominated:
+            priority = state.class_of(pod).priority
+            placed[priority] = placed.get(priority, 0) + 1
+    counted = {priority: n for priority, n in state.placed_by_priority.items() if n}
+    assert placed == counted, "placed pods by priority"
     indexed = sum(len(uids) for uids in state.pods_on.values())
     assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
         "pods_on has strangers"

@@ -475,8 +475,9 @@ def place_of(pod: Pod | None) -> str:
 
 
 def same_charge(old: Pod, new: Pod) -> bool:
-    """Both hold the same amounts and the same cards."""
-    return old.spec == new.spec and old.allocations == new.allocations
+    """Both hold the same amounts and the same cards, or both only have them kept."""
+    kept = bool(old.nominated) == bool(new.nominated)
+    return kept and old.spec == new.spec and old.allocations == new.allocations
 
 
 def _told(pod: Pod) -> tuple[tuple[str, int], ...] | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from state import invariants
-from tests.builders import Core, ended, gone, node, pod
+from tests.builders import Core, cards, ended, gone, node, pod
 
 PREEMPTED = {"priority": 10}
 
@@ -80,3 +80,15 @@ def test_room_elsewhere_ends_the_claim() -> None:
     core.see(node("m", 100))
     assert {"high": "m"} == core.binds()
     assert "" == core.pod("high").nominated
+
+
+def test_a_claim_ends_when_somebody_else_binds_the_claimant_there() -> None:
+    """Without a device allocation: the card that was kept for it is nobody's then (found by simulation, seed 7007)."""
+    core, gpu = Core(), {"requests": {"cpu": 100, "nvidia.com/gpu": 1}}
+    core.see(node("n", gpus=1), cards("n", 1), pod("low", spec=gpu))
+    core.see(pod("high", spec={**gpu, **PREEMPTED}))
+    core.see(ended("3.0"), pod("low", node="n", rv=2, spec=gpu))
+    core.see(ended(evictions(core)[0]))
+    core.see(gone("pods", "low"), pod("high", node="n", rv=2, spec={**gpu, **PREEMPTED}))
+    invariants.check(core.state)
+    assert (1, 1) == (core.state.cards_left("n"), core.state.columns.cards_free[0])
