@@ -12,6 +12,7 @@ def check(state: State) -> None:
     """Raises `AssertionError` that names what is broken. Costs a pass over all rows."""
     _check_columns(state)
     _check_indexes(state)
+    _check_counts(state)
     _check_cards(state)
     _check_groups(state)
     _check_budgets(state)
@@ -88,6 +89,13 @@ def _check_indexes(state: State) -> None:
         )
     for index in (state.waiting, state.active, state.backing_off, state.holding):
         assert all(uid in state.pods for uid in index), "an index has pods that are gone"
+    indexed = sum(len(uids) for uids in state.pods_on.values())
+    assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
+        "pods_on has strangers"
+    )
+
+
+def _check_counts(state: State) -> None:
     placed: dict[int, int] = {}
     for pod in state.pods.values():
         if place_of(pod) and not pod.nominated:
@@ -95,10 +103,6 @@ def _check_indexes(state: State) -> None:
             placed[priority] = placed.get(priority, 0) + 1
     counted = {priority: n for priority, n in state.placed_by_priority.items() if n}
     assert placed == counted, "placed pods by priority"
-    indexed = sum(len(uids) for uids in state.pods_on.values())
-    assert indexed == sum(1 for pod in state.pods.values() if place_of(pod)), (
-        "pods_on has strangers"
-    )
     for counts, has in ((state.crews.assumed, "assumed"), (state.crews.bound, "node")):
         found: dict[str, int] = {}
         for pod in state.pods.values():
