@@ -121,12 +121,12 @@ class Informer:
     async def _sync(self) -> None:
         """Publish the whole list, and go on from its version."""
         self._version, heard = None, self._heard()
+        if self._wanted.is_set():  # what is asked for from now on, this list may lack
+            self._wanted.clear()
+            self._whole = True
         page = await self._client.list_page(self.resource, self._pace.page_objects, "")
         list_version, token = _list_version(page), _continue_token(page)
         list_rv, epoch = int(list_version), secrets.token_hex(8)
-        if self._wanted.is_set():
-            self._wanted.clear()
-            self._whole = True
         await self._publish(
             [
                 SyncStarted(
@@ -247,8 +247,9 @@ class Informer:
     async def _report_absent(self, error: UnknownKind) -> None:
         """Say that the kind is not there: once, and to whoever asks for a resync."""
         self._version = None
-        if not self._absent or self._wanted.is_set():
+        if not self._absent or self._whole or self._wanted.is_set():
             self._wanted.clear()
+            self._whole = False
             self._event(logging.INFO, "kind_absent", error=str(error))
             await self._publish([KindAbsent(resource=self.resource, producer=self._producer)])
             self._absent = True

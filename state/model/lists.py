@@ -78,6 +78,16 @@ def is_rewritten(listing: OpenList, rv: int, known_rv: int, *, other: bool = Fal
     return not listing.reset and older and known_rv <= listing.list_rv
 
 
+def weigh_lack(trial: Trial, listing: OpenList, told_at: int) -> None:
+    """The list lacks what is known of a pod, by a result at the sequence `told_at`, or (0) by an observation."""
+    if told_at <= listing.after:
+        contradict(trial, listing.resource)
+    elif told_at < listing.sequence and not listing.whole:
+        ask_resync(
+            trial, listing.resource
+        )  # it may be older than the result; the list to come will not be
+
+
 def contradict(trial: Trial, resource: str) -> None:
     """What we know of the resource, or what a list says, is of a history that is gone: the next whole list wins."""
     sync = trial.state.syncs.get(resource, _NEVER)

@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from state.model.facts import forget_facts, merge_facts, store_pod
-from state.model.lists import admits, contradict, is_namesake, is_newer, resets
-from state.model.rows import Pod, same_words
+from state.model.gangs import unmark_satisfied
+from state.model.lists import admits, is_namesake, is_newer, resets, weigh_lack
+from state.model.rows import OpenList, Pod, same_words
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
 from state.model.trial import Trial
@@ -14,10 +15,12 @@ from state.rules.allocate import annotated_allocations
 def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
     """Takes the pod in: the higher version wins, facts only appear, a uid that is gone stays gone."""
     old = trial.state.pods.get(seen.uid)
+    was_gone = seen.uid in trial.state.tables["tombstones"]
     if not is_namesake(old, seen) or not admits(trial, seen, "pods", old):
         return
-    if old is not None and _is_undone(trial, seen, old):
-        contradict(trial, "pods")
+    listing = trial.state.lists.get(seen.epoch) if seen.epoch else None
+    if listing is not None and old is not None and _should_show(listing, old) and _lacks(seen, old):
+        weigh_lack(trial, listing, old.told_at)
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         store_pod(trial, old, merge_facts(old, seen))
         return
@@ -61,6 +64,8 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
             parked=old.parked and same,
         )
     store_pod(trial, old, new)
+    if was_gone and not new.node:
+        unmark_satisfied(trial, new)
 
 
 def _with_held(trial: Trial, pod: Pod) -> Pod:
@@ -72,12 +77,9 @@ def _with_held(trial: Trial, pod: Pod) -> Pod:
     return replace(pod, allocations=allocations, assumed=opened.node)
 
 
-def _is_undone(trial: Trial, seen: PodSeen, old: Pod) -> bool:
-    """A list lacks a fact that it should show: asked for after we knew, it is not below the version that we know."""
-    listing = trial.state.lists.get(seen.epoch) if seen.epoch else None
-    if listing is None or listing.reset or old.rv > listing.list_rv:
-        return False
-    return _lacks(seen, old) and old.told_at <= listing.after
+def _should_show(listing: OpenList, known: Pod) -> bool:
+    """The list is not below the version that we know: it should show the facts, unless a result alone told them."""
+    return not listing.reset and known.rv <= listing.list_rv
 
 
 def _lacks(seen: PodSeen, known: Pod) -> bool:

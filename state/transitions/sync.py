@@ -6,7 +6,15 @@ from msgspec.structs import replace
 
 from state.model.facts import remove_object, remove_pod
 from state.model.limits import EPOCHS_KEPT, LIST_PATIENCE_US, RESOURCES
-from state.model.lists import ask_resync, bury, contradict, doubt, is_rewritten, overrules
+from state.model.lists import (
+    ask_resync,
+    bury,
+    contradict,
+    doubt,
+    is_rewritten,
+    overrules,
+    weigh_lack,
+)
 from state.model.policy import needed_resources
 from state.model.rows import Named, OpenList, Pod, Sync
 from state.model.seen import (
@@ -57,10 +65,12 @@ def on_still_there(trial: Trial, seen: StillThereSeen) -> None:
     trial.named.setdefault(seen.epoch, {})[seen.uid] = None
     row = _row_of(trial, listing.resource, seen.uid)
     if row is not None:
-        # Unchanged is what was published; a result told more, and the list was asked for after that.
-        unseen = isinstance(row, Pod) and 0 < row.told_at <= listing.after
-        if is_rewritten(listing, seen.rv, row.rv) or (unseen and row.rv <= listing.list_rv):
+        if is_rewritten(listing, seen.rv, row.rv):
             contradict(trial, seen.resource)
+        elif isinstance(row, Pod) and row.told_at and row.rv <= listing.list_rv:
+            weigh_lack(
+                trial, listing, row.told_at
+            )  # unchanged is what was published; a result told more
         return
     tombstone = trial.state.tables["tombstones"].get(seen.uid)
     if tombstone is None or overrules(listing, tombstone):
@@ -103,7 +113,9 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
         contradicted = False
     elif listing.whole and listing.after >= doubted and not contradicted:
         doubted = 0
-    if doubted:
+    # Who listed may have yet to hear what was asked for when the doubt arose.
+    to_hear = listing.heard is not None and listing.heard < doubted and not listing.reset
+    if doubted and not to_hear:
         ask_resync(trial, seen.resource)
     trial.put(
         "syncs",

@@ -417,11 +417,28 @@ def test_a_list_that_comes_late_contradicts_no_result() -> None:
     doubted = core.see(*listed("reset", 50, pod("p", 900, rv=40))).sequence
     core.see(started("late2", 102, whole=True, heard=doubted - 1), still("late2", "p", 40))
     decision = core.see(finished("late2", 102))
-    assert (RESYNC, False) == (decision.requests, core.state.synced())
+    assert ((), False) == (
+        decision.requests,
+        core.state.synced(),
+    )  # the reset has asked, and is yet to be heard
     core.see(
         started("e2", 103, whole=True, heard=doubted), still("e2", "p", 40), finished("e2", 103)
     )
     assert core.state.synced()
+
+
+@pytest.mark.parametrize(("whole", "asked"), [(False, RESYNC), (True, ())])
+def test_a_list_that_may_be_older_than_a_result_is_followed_by_another(
+    whole: bool, asked: tuple[Answer, ...]
+) -> None:
+    """Its informer was behind: nobody can tell whether the bind was undone. The list that was asked for is the last."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    told = core.see(ended(command), topic="results").sequence
+    core.see(started("behind", 1_100, whole=whole, heard=told - 1))
+    decision = core.see(still("behind", "p", 90), finished("behind", 1_100))
+    assert (asked, "n", True) == (decision.requests, core.pod("p").node, core.state.synced())
 
 
 def test_a_result_from_before_a_reset_is_doubted() -> None:
@@ -457,6 +474,18 @@ def test_a_gang_whose_binds_were_undone_starts_anew() -> None:
     core.see(member("a", "g", rv=101, node="n"), member("b", "g", rv=102, node="n"))
     assert core.state.gangs["default/g"].satisfied
     core.see(*listed("r", 95, member("a", "g", rv=90), member("b", "g", rv=91)))
+    assert not core.state.gangs["default/g"].satisfied
+
+
+def test_a_gang_whose_only_bound_member_was_deleted_and_came_back_unbound_starts_anew() -> None:
+    """Its bind and its deletion were undone; of a member that is deleted and stays so it remains satisfied."""
+    core = Core()
+    core.see(podgroup("g", 2), topic="podgroups")
+    core.see(node("n"), topic="nodes")
+    core.see(*listed("e", 100, member("a", "g", rv=90), member("b", "g", rv=91)))
+    core.see(member("a", "g", rv=101, node="n"), gone("pods", "a", rv=110))
+    assert core.state.gangs["default/g"].satisfied
+    core.see(*listed("r", 1_100, member("a", "g", rv=90), member("b", "g", rv=91)))
     assert not core.state.gangs["default/g"].satisfied
 
 
