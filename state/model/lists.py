@@ -89,8 +89,13 @@ def weigh_lack(trial: Trial, listing: OpenList, told_at: int) -> None:
 
 
 def contradict(trial: Trial, resource: str) -> None:
-    """What we know of the resource, or what a list says, is of a history that is gone: the next whole list wins."""
+    """What we know of the resource, or what a list says, is of a history that is gone: the next whole list wins.
+
+    Said again it changes nothing: that list has been asked for, and who is behind would never catch up with the doubt.
+    """
     sync = trial.state.syncs.get(resource, _NEVER)
+    if sync.contradicted:
+        return
     trial.put("syncs", resource, replace(sync, contradicted=True))
     doubt(trial, resource)
 
