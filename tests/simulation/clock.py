@@ -53,6 +53,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Seconds since the world began."""
         return self._world_clock.seconds()
 
+    def is_idle(self) -> bool:
+        """Nothing is ready to run before time moves on or a turn of another process."""
+        return not self._ready  # type: ignore[attr-defined]
+
     def turn(self) -> None:
         """Run what is ready now, once; never waits."""
         self.call_soon(self.stop)

@@ -30,6 +30,8 @@ from tests.simulation.chaos import Chaos
 from tests.simulation.clock import Clock, VirtualLoop
 from tests.simulation.log_ends import LogEnds
 
+#: Turns of a loop at a time in a healthy world.
+TURNS_MAX = 40
 #: Records between two checkpoints.
 CHECKPOINT_RECORDS = 25
 
@@ -88,6 +90,11 @@ class Process:
         """Sequence of the last record whose outcome it holds, decided by whomever; 0: it holds none."""
         return 0
 
+    @property
+    def awaits_log(self) -> bool:
+        """It has appended something that it has not read back: it will do so again, or notice a loss."""
+        return False
+
     def turn(self) -> None:
         """Do a little."""
         raise NotImplementedError
@@ -113,9 +120,11 @@ class LoopProcess(Process):
         self.main = self.loop.create_task(work)
 
     def turn(self) -> None:
-        """A few turns of the loop; raises what the work raised."""
-        for _ in range(self.dice.randint(1, 6)):
+        """A few turns of the loop, or all that there is to do once faults are over; raises what the work raised."""
+        for _ in range(self.dice.randint(1, 6) if self.world.chaos.raging else TURNS_MAX):
             self.loop.turn()
+            if self.loop.is_idle():
+                break
         if self.main.done():
             self.main.result()
 
@@ -203,6 +212,11 @@ class SequencerProcess(RoleProcess):
             wrong_us = world.chaos.between_us(-7_200, 1_800)
         self.start(self.work(role, role.run, places=places), wrong_us)
 
+    @property
+    def awaits_log(self) -> bool:
+        """Records are under way."""
+        return self.sequencer.in_flight > 0
+
 
 class DeciderProcess(RoleProcess):
     """A decider that publishes what the topic lacks, and writes checkpoints."""
@@ -224,6 +238,11 @@ class DeciderProcess(RoleProcess):
     def folded(self) -> int:
         """Sequence of the last record decided."""
         return self.decider.sequence
+
+    @property
+    def awaits_log(self) -> bool:
+        """Decisions are under way."""
+        return bool(self.decider.unpublished())
 
     def on_fed(self) -> None:
         """Says which digest it has come to."""

@@ -335,8 +335,9 @@ class Simulation:
 
     def _is_waiting(self) -> bool:
         """Whether something will still happen by itself: a sleeper wakes, or a deadline comes."""
-        asleep = any(each.asleep_until_us > self.clock.now_us for each in self._processes)
-        if asleep or self._stopped_roles or self.log_faults.pending:
+        now_us = self.clock.now_us
+        busy = any(each.asleep_until_us > now_us or each.awaits_log for each in self._processes)
+        if busy or self._stopped_roles or self.log_faults.pending:
             return True
         if not self.chain.decisions:
             return False
