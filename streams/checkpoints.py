@@ -18,7 +18,7 @@ from schemas.topics import CHECKPOINTS, DECISIONS, JOURNAL
 from state.report import open_command_row
 from state.snapshot import Frozen, freeze
 from state.snapshot import encode as encode_state
-from streams.chain import Chain, read_decision_header, read_header
+from streams.chain import Chain, read_decision_header
 from streams.log import LogReader, LogWriter
 from streams.translate import State
 
@@ -31,6 +31,8 @@ RECORDS_BETWEEN: Final = 10_000
 TIME_US_BETWEEN: Final = 60_000_000
 #: Stale entries that may stand before record 1.
 GENESIS_SCAN: Final = 1_000
+#: Stale entries that may stand between the last accepted record and a checkpoint's place.
+STALE_SCAN: Final = 256
 #: Speed over size: State bytes shrink to a tenth at any level.
 _COMPRESSION: Final = 1
 _READ_LIMIT: Final = 16
@@ -152,19 +154,20 @@ class CheckpointStore:
     def _has_journal(self, manifest: CheckpointManifest) -> bool:
         """Whether the journal goes on at the checkpoint's place: it has lost neither what follows nor, by an
         unclean election, what stood before.
+
+        The checkpoint's record is the last entry before its place, but for stale ones, which a stop may have read.
         """
-        last, start = manifest.journal_offset - 1, self._reader.start_offset(JOURNAL)
-        if last < start:
-            return last + 1 >= start
-        found = self._reader.read(JOURNAL, last, 1)
-        if not found or found[0].offset != last:
-            return False
-        data = found[0].value or b""
-        header = read_header(data)
-        if header is None:
-            return True
-        # What follows the checkpoint's record would have been taken before its place.
-        return header.prev != manifest.record_hash
+        end, start = manifest.journal_offset, self._reader.start_offset(JOURNAL)
+        if end <= start:
+            return end == start
+        oldest = max(start, end - STALE_SCAN)
+        for offset in range(end - 1, oldest - 1, -1):
+            found = self._reader.read(JOURNAL, offset, 1)
+            if not found or found[0].offset != offset:
+                return False
+            if sha256_hex(found[0].value or b"") == manifest.record_hash:
+                return True
+        return oldest == start > 0  # retention has removed it
 
     def _first_hash(self) -> str:
         if self._reader.start_offset(JOURNAL) > 0:
