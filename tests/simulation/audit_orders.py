@@ -17,6 +17,7 @@ from tests.simulation.audit_room import RoomAudit
 from tests.simulation.violation import Violation
 
 Json = dict[str, Any]
+KUBERNETES_PODGROUPS = "podgroups.scheduling.k8s.io"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
@@ -62,10 +63,14 @@ class Gate:
         self._lists: dict[str, tuple[str, int]] = {}  # epoch -> resource, version
         self._cold: dict[str, tuple[int, int]] = {}  # resource -> place, version of its cold list
         self._listed: dict[str, None] = {}  # resources of which some list has finished
+        self._unread: tuple[str, ...] = ()  # resources that no rule reads by the policy in force
 
     def fold(self, item: Json) -> None:
         """Takes a sync message in."""
         kind, resource = item["kind"], item.get("resource", "")
+        if kind == "PolicyChanged" and "kubernetesWorkloads" in item["spec"].get("gangs", {}):
+            reads = item["spec"]["gangs"]["kubernetesWorkloads"]
+            self._unread = () if reads else (KUBERNETES_PODGROUPS,)
         if kind == "SyncStarted" and item["epoch"] not in self._started:
             place = self._started[item["epoch"]] = len(self._started) + 1
             self._lists[item["epoch"]] = resource, item["list_rv"]
@@ -106,7 +111,8 @@ class Gate:
 
     def missing(self) -> list[str]:
         """The resources that keep it shut."""
-        return [name for name in RESOURCES if name not in self._listed or name in self._cold]
+        needed = [name for name in RESOURCES if name not in self._unread]
+        return [name for name in needed if name not in self._listed or name in self._cold]
 
 
 class OrdersAudit:
