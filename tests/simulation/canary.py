@@ -214,13 +214,16 @@ def torn_checkpoint() -> AbstractContextManager[Any]:
 
 
 def foreign_checkpoint() -> AbstractContextManager[Any]:
-    """A checkpoint is used although no decision of this log has its digest."""
+    """A checkpoint is used although neither a decision nor a record of this log has its digest and hash."""
 
     def planted(self: CheckpointStore, manifest: CheckpointManifest) -> bytes | None:
         found = self._reader.read(DECISIONS, manifest.decisions_offset - 1, 1)
         return found[0].value if found else None
 
-    return patch.object(CheckpointStore, "_anchor", planted)
+    def anywhere(self: CheckpointStore, manifest: CheckpointManifest) -> bool:
+        return True
+
+    return patch.multiple(CheckpointStore, _anchor=planted, _has_journal=anywhere)
 
 
 def blind_to_loss() -> AbstractContextManager[Any]:
@@ -246,7 +249,7 @@ def trusted_disk() -> AbstractContextManager[Any]:
 def hidden_restore() -> AbstractContextManager[Any]:
     """What a list contradicts is not doubted, so that a bumped version hides a restored etcd."""
     planted = ExitStack()
-    for module in ("model.lists", "transitions.pods", "transitions.sync", "transitions.results"):
+    for module in ("model.lists", "transitions.sync", "transitions.results"):
         planted.enter_context(patch(f"state.{module}.contradict", lambda _trial, _resource: None))
     return planted
 
