@@ -99,8 +99,8 @@ class Cycle:
                 )
         if self.trial.wake:
             found.update(state.nominated)
-            for parked in sorted(state.parked):
-                uids = state.parked[parked]
+            for parked in sorted(state.parked.alone):
+                uids = state.parked.alone[parked]
                 if self._helps(*parked, uids):
                     found.update(uids)
                 elif self.units.could_take_room(state.pods[next(iter(uids))]):

@@ -44,7 +44,7 @@ class Line:
             pod = state.pods[uid]
             if uid in state.waiting and not self.placement.is_ready(pod):
                 continue
-            gang_key = state.gang_key(pod)
+            gang_key = state.gang_of.get(uid, "")
             gang = state.gangs.get(gang_key) if gang_key else None
             if gang is not None and gang_key not in alone:
                 alone[gang_key] = self.comes_alone(gang_key)

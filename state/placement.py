@@ -243,7 +243,9 @@ class Placement:
     def unready(self, pod: Pod) -> Diagnosis | None:
         """Why the pod itself must change before it is tried, or None; a back-off is told when it begins."""
         podclass = self.state.class_of(pod)
-        unsupported = podclass.unsupported or self._unsupported_group(pod)
+        unsupported = podclass.unsupported
+        if pod.scheduling_group and not unsupported:
+            unsupported = self._unsupported_group(pod)
         if pod.gates:
             code, message = Code.GATED, f"scheduling gates: {', '.join(pod.gates)}"
         elif podclass.invalid:
@@ -256,8 +258,6 @@ class Placement:
 
     def _unsupported_group(self, pod: Pod) -> str:
         """What the pod's scheduling group of Kubernetes asks for that is not decided; empty: nothing."""
-        if not pod.scheduling_group:
-            return ""
         if not reads_kubernetes(self.state.policy):
             return "schedulingGroup (policy gangs.kubernetesWorkloads is off)"
         group = podgroup_of(self.state, self.state.gang_key(pod))

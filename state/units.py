@@ -67,11 +67,12 @@ class Units:
 
     def _attempt_single(self, unit: Unit, pod: Pod) -> None:
         placement = self.placement
-        mark, kept = placement.mark(), pod.nominated
-        pod = placement.renounce(pod)
+        kept = pod.nominated
+        mark = placement.mark() if kept else None
+        pod = placement.renounce(pod) if kept else pod
         if placement.place(pod):
             return
-        if kept and self._is_coming(kept):
+        if mark is not None and self._is_coming(kept):
             placement.back_to(mark)
             return
         placement.let_some_go = placement.let_some_go or bool(kept)

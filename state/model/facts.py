@@ -74,7 +74,7 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
     if old is None or regrouped:
-        refresh_member(trial, state.gang_key(new))
+        refresh_member(trial, state.gang_of.get(new.uid, ""))
         if old is not None:
             refresh_member(trial, state.gang_key(old))
     if new.node and (old is None or not old.node):

@@ -31,6 +31,8 @@ def refresh_gang(trial: Trial, key: str) -> None:
 
 def refresh_member(trial: Trial, key: str) -> None:
     """The same where only a member came or went: what a PodGroup says of the gang is as it was."""
+    if not key:
+        return
     group, gang = podgroup_of(trial.state, key), trial.state.gangs.get(key)
     if group is None or gang is None or gang.source != group.uid:
         refresh_gang(trial, key)

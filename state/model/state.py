@@ -16,6 +16,7 @@ from state.model.diagnoses import FOR_ROOM
 from state.model.indexes import mark, mark_under
 from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX
 from state.model.order import OrderKey, order_key
+from state.model.parked import Parked
 from state.model.podclass import (
     GPU_CORE,
     Membership,
@@ -30,7 +31,6 @@ from state.model.rows import (
     Budget,
     CycleRow,
     Devices,
-    Eviction,
     Gang,
     Head,
     Namespace,
@@ -49,10 +49,6 @@ from state.model.scores import ClassScores
 from state.model.seen import Device
 from state.model.selectors import selects
 from state.model.shapes import Shapes
-
-#: Class, and nodes by the reason that speaks against them as the pod was last told.
-ParkedKey = tuple[bytes, tuple[tuple[str, int], ...]]
-
 
 FINISHED = ("Succeeded", "Failed")
 EMPTY_MAP: Mapping[str, object] = {}
@@ -84,6 +80,7 @@ class State:
         self.pods_named: dict[str, dict[str, None]] = {}
         self.crews = Crews(self.pods)
         self.members = self.crews.members
+        self.gang_of: dict[str, str] = {}  # pod uid -> its gang, if it has one
         self.waiting: dict[str, None] = {}  # ours, no node, no open command: candidates of a cycle
         self.active: dict[str, None] = {}  # waiting and not parked
         self.backing_off: dict[str, None] = {}
@@ -95,9 +92,7 @@ class State:
         self.evicted: dict[
             str, dict[str, None]
         ] = {}  # pod uid -> evictions asked for and not ended
-        self.parked: dict[ParkedKey, dict[str, None]] = {}  # parked pods that room could help
-        self._parked_key: dict[str, ParkedKey | str] = {}
-        self.parked_gangs: dict[str, dict[str, None]] = {}  # gang -> parked members told with it
+        self.parked = Parked()
         self.shapes = Shapes()
         self.for_room: dict[
             str, dict[str, None]
@@ -242,34 +237,36 @@ class State:
     def put(self, table: str, key: str, row: Row | None) -> Row | None:
         """Sets or removes (None) one row, keeps all derived things true, returns the row that was there."""
         rows = self.tables[table]
-        old = rows.get(key)
+        old: Any = rows.get(key)
+        new: Any = row
         if row is None:
             rows.pop(key, None)
         else:
             rows[key] = row
         if table == "pods":
-            self._pod_changed(key, cast("Pod | None", old), cast("Pod | None", row))
+            self._pod_changed(key, old, new)
         elif table == "nodes":
-            self._node_changed(cast("Node | None", old), cast("Node | None", row))
+            self._node_changed(old, new)
         elif table == "devices":
             self._refresh_node(key.rpartition("/")[0])
         elif table == "podgroups":
-            group = cast(PodGroup, row or old)
+            group: PodGroup = new or old
             mark_under(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
             self._forget_shape(f"{group.namespace}/{group.name}")
         elif table == "budgets":
-            mark_under(self.budgets_in, cast(Budget, row or old).namespace, key, row is not None)
+            mark_under(self.budgets_in, (new or old).namespace, key, row is not None)
         elif table == "gangs":
-            self._gang_changed(key, cast("Gang | None", old), cast("Gang | None", row))
+            self._gang_changed(key, old, new)
         elif table == "head":
-            self._head_changed(cast("Head | None", row))
+            self._head_changed(new)
         elif table == "evictions":
-            mark_under(self.evicted, cast(Eviction, row or old).uid, key, row is not None)
+            mark_under(self.evicted, (new or old).uid, key, row is not None)
         elif table == "commands":
-            mark_under(self.commands_of, cast(OpenCommand, row or old).uid, key, row is not None)
+            mark_under(self.commands_of, (new or old).uid, key, row is not None)
         elif table == "policy":
-            self._policy_changed(cast("PolicyRow | None", row))
-        return cast("Row | None", old)
+            self._policy_changed(new)
+        found: Row | None = old
+        return found
 
     def _policy_changed(self, row: PolicyRow | None) -> None:
         self.policy = None if row is None else to_policy(row.spec)
@@ -286,8 +283,13 @@ class State:
                 self.columns.respecify(self.nodes[name].ord)
 
     def _pod_changed(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        mark(self.holding, uid, new is not None and new.held_until_us > 0)
-        mark(self.nominated, uid, new is not None and bool(new.nominated))
+        if old is not None and (old.held_until_us or old.nominated):
+            self.holding.pop(uid, None)
+            self.nominated.pop(uid, None)
+        if new is not None and new.held_until_us:
+            self.holding[uid] = None
+        if new is not None and new.nominated:
+            self.nominated[uid] = None
         old_place, new_place = place_of(old), place_of(new)
         if old is None or new is None or old_place != new_place or not same_charge(old, new):
             if old is not None and old_place:
@@ -295,13 +297,9 @@ class State:
             if new is not None and new_place:
                 self._charge(new_place, new, +1)
         renamed = old is None or new is None or not same_words(old, new)
+        gang = self.gang_of.get(uid, "")
         if renamed:
-            if old is not None:
-                mark_under(self.claims, self.claim_of(old), uid, False)
-            if new is not None:
-                mark_under(self.claims, self.claim_of(new), uid, True)
-            named = cast(Pod, new or old)
-            mark_under(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
+            self._rename(uid, old, new)
         if old is not None and (
             renamed
             or new is None
@@ -310,15 +308,25 @@ class State:
             or old.created_us != new.created_us
         ):
             self._orders.pop(uid, None)
-        old_gang = self.gang_key(old) if old is not None else ""
-        new_gang = old_gang if not renamed else self.gang_key(new) if new is not None else ""
-        if old is not None and old_gang:
-            self._forget_shape(old_gang)
-            self.crews.changed(old_gang, old, None if renamed else new)
-        if new is not None and new_gang and renamed:
-            self._forget_shape(new_gang)
-            self.crews.changed(new_gang, None, new)
+        if gang:
+            self._forget_shape(gang)
+            self.crews.changed(gang, old, None if renamed else new)
+        if renamed and (gang := self.gang_of.get(uid, "")):
+            self._forget_shape(gang)
+            self.crews.changed(gang, None, new)
         self._index_waiting(uid, new)
+
+    def _rename(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+        """The pod came, went, or belongs somewhere else."""
+        if old is not None:
+            mark_under(self.claims, self.claim_of(old), uid, False)
+            self.gang_of.pop(uid, None)
+        if new is not None:
+            mark_under(self.claims, self.claim_of(new), uid, True)
+            if gang := self.gang_key(new):
+                self.gang_of[uid] = gang
+        named = cast(Pod, new or old)
+        mark_under(self.pods_named, f"{named.namespace}/{named.name}", uid, new is not None)
 
     def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
         mark(self.resting, key, new is not None and new.rest_until_us > 0)
@@ -329,19 +337,11 @@ class State:
             mark_under(self.partners, other, key, True)
 
     def _forget_shape(self, gang: str) -> None:
-        self.shapes.forget(gang, parked=gang in self.parked_gangs)
+        self.shapes.forget(gang, parked=gang in self.parked.gangs)
 
     def _index_waiting(self, uid: str, pod: Pod | None) -> None:
-        parked_key = self._parked_key.pop(uid, None)
-        if isinstance(parked_key, str):
-            mark_under(self.parked_gangs, parked_key, uid, False)
-            if parked_key not in self.parked_gangs:
-                self.shapes.unknown.pop(parked_key, None)
-        elif parked_key is not None:
-            mark_under(self.parked, parked_key, uid, False)
-        for_room_of = self._for_room_of.pop(uid, None)
-        if for_room_of is not None:
-            mark_under(self.for_room, for_room_of, uid, False)
+        if uid in self.waiting:
+            self._unindex_waiting(uid)
         waits = (
             pod is not None
             and not (pod.node or pod.assumed or pod.command or pod.deleted_us)
@@ -349,28 +349,35 @@ class State:
             and self.is_ours(pod)
         )
         if not waits:
-            self.waiting.pop(uid, None)
-            self.active.pop(uid, None)
-            self.backing_off.pop(uid, None)
             return
         assert pod is not None
         self.waiting[uid] = None
-        mark(self.active, uid, not pod.parked)
-        mark(self.backing_off, uid, pod.backoff_us > 0)
+        if not pod.parked:
+            self.active[uid] = None
+        if pod.backoff_us > 0:
+            self.backing_off[uid] = None
         if pod.diagnosis is not None and pod.diagnosis.code in FOR_ROOM and not pod.nominated:
-            gang = self._for_room_of[uid] = self.gang_key(pod)
+            gang = self._for_room_of[uid] = self.gang_of.get(uid, "")
             mark_under(self.for_room, gang, uid, True)
         if pod.parked and not (pod.backoff_us or pod.gates):
-            podclass = self.class_of(pod)
-            if not (podclass.invalid or podclass.unsupported):
-                told = _told(pod)
-                if told is None:
-                    gang = self._parked_key[uid] = self.gang_key(pod)
-                    mark_under(self.parked_gangs, gang, uid, True)
-                    self.shapes.unknown[gang] = None
-                else:
-                    key = self._parked_key[uid] = (bytes(pod.spec), told)
-                    mark_under(self.parked, key, uid, True)
+            self._index_parked(uid, pod)
+
+    def _index_parked(self, uid: str, pod: Pod) -> None:
+        podclass = self.class_of(pod)
+        if podclass.invalid or podclass.unsupported:
+            return
+        if self.parked.add(pod, gang := self.gang_of.get(uid, "")):
+            self.shapes.unknown[gang] = None
+
+    def _unindex_waiting(self, uid: str) -> None:
+        del self.waiting[uid]
+        self.active.pop(uid, None)
+        self.backing_off.pop(uid, None)
+        if gang := self.parked.remove(uid):
+            self.shapes.unknown.pop(gang, None)
+        for_room_of = self._for_room_of.pop(uid, None)
+        if for_room_of is not None:
+            mark_under(self.for_room, for_room_of, uid, False)
 
     def _charge(self, node_name: str, pod: Pod, sign: int) -> None:
         mark_under(self.pods_on, node_name, pod.uid, sign > 0)
@@ -478,9 +485,3 @@ def same_charge(old: Pod, new: Pod) -> bool:
     """Both hold the same amounts and the same cards, or both only have them kept."""
     kept = bool(old.nominated) == bool(new.nominated)
     return kept and old.spec == new.spec and old.allocations == new.allocations
-
-
-def _told(pod: Pod) -> tuple[tuple[str, int], ...] | None:
-    """What speaks against a parked pod alone, as it was last told; None: a gang's member is told with its gang."""
-    details = {} if pod.diagnosis is None else pod.diagnosis.details
-    return None if "gang" in details else tuple(sorted(details.get("nodes", {}).items()))
