@@ -110,7 +110,7 @@ class QueuePolicy(_Group):
     `holdNodesPercent` of all and at most for `holdFor`. `holdAfter` 0: never. Times in microseconds.
     """
 
-    holdAfter: Annotated[int, Field(ge=0, le=DURATION_US_MAX)] = 600_000_000  # noqa: N815
+    holdAfter: Annotated[int, Field(ge=0, le=DURATION_US_MAX)] = 0  # noqa: N815
     holdFor: Duration = 1_800_000_000  # noqa: N815
     holdNodesPercent: Annotated[int, Field(ge=1, le=100)] = 10  # noqa: N815
 

@@ -99,6 +99,7 @@ class Cycle:
                 )
         if self.trial.wake:
             found.update(state.nominated)
+            found.update(dict.fromkeys(self.head.waiting()))
             for parked in sorted(state.parked.alone):
                 uids = state.parked.alone[parked]
                 if self._helps(*parked, uids):

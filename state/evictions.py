@@ -42,17 +42,23 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
 
 def send_preemptions(trial: Trial) -> bool:
     """Sends what `preempt` asked for, once the pod has no other command open. A victim that nobody needs to leave any
-    more stays: its claimant found other room meanwhile, or the bind of the victim itself came to nothing. Whether
-    there is one.
+    more stays: its claimant found other room meanwhile or is gone, or the bind of the victim itself came to nothing.
+    What was sent by then is withdrawn. Whether there is one that stays for sure.
     """
     state, spared = trial.state, False
     evictions: dict[str, Eviction] = state.tables["evictions"]
     for key in sorted(evictions):
-        if evictions[key].command or not key.startswith(_PREEMPT):
+        eviction = evictions[key]
+        if eviction.withdrawn or not key.startswith(_PREEMPT):
             continue
-        pod = state.pods.get(evictions[key].uid)
-        if pod is None or pod.deleted_us or _is_claimed(state, pod):
-            _send(trial, key, evictions[key])
+        pod = state.pods.get(eviction.uid)
+        needed = pod is None or pod.deleted_us or _is_claimed(state, pod)
+        if eviction.command:
+            if not needed:
+                trial.withdrawn.append(eviction.command)
+                trial.put("evictions", key, replace(eviction, withdrawn=True))
+        elif needed:
+            _send(trial, key, eviction)
         else:
             trial.put("evictions", key, None)
             trial.put("preempted", key, None)

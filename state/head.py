@@ -38,8 +38,20 @@ class HeadOfQueue:
             yield
             return
         self.trial.put("head", "head", replace(row, nodes=()))
+        self.placement.forget_misfits()
         yield
+        self.placement.forget_misfits()
         self.trial.put("head", "head", row)
+
+    def waiting(self) -> list[str]:
+        """Uids of the head that nodes are kept for: whatever comes free may be what it waits for."""
+        row, state = self.state.head(), self.state
+        if row is None or not row.nodes:
+            return []
+        uids = [row.uid] if row.uid else []
+        for key in [] if row.uid else row.name.split(","):
+            uids += sorted(state.members.get(key, ()))
+        return [uid for uid in uids if uid in state.waiting]
 
     def check(self) -> None:
         """Looks who is the head, when it is time to; begins and ends keeping."""
@@ -102,9 +114,11 @@ class HeadOfQueue:
         line.reshape()
         best: OrderKey | None = None
         found: Unit | None = None
-        for key, uids in state.for_room.items():
+        for key in sorted(state.for_room):
+            uids = state.for_room[key]
             shape, gang = state.shapes.of.get(key), state.gangs.get(key)
-            if shape is not None and shape.needed and best is not None and best < shape.place:
+            whole = shape is not None and shape.needed and gang is not None and not gang.groups
+            if whole and shape is not None and best is not None and best < shape.place:
                 continue  # it comes as a whole, and later
             if gang is None or line.comes_alone(key):
                 first = min((state.pods[uid] for uid in uids), key=state.order_of)

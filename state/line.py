@@ -116,7 +116,10 @@ class Line:
             ),
             needed=needed,
             place=order_key(
-                max((self._rank(pod) for pod in ready), default=(0, 0)), gang.created_us, key, ""
+                max((self._rank(pod) for pod in (*ready, *self.held(key))), default=(0, 0)),
+                gang.created_us,
+                key,
+                "",
             ),
         )
 

@@ -283,6 +283,10 @@ class Placement:
         self._misfits_at[key] = at, found
         return found
 
+    def forget_misfits(self) -> None:
+        """Other nodes are open now than when they were found."""
+        self._misfits = {}  # not cleared: marks know it
+
     def is_misfit(self, spec: bytes) -> bool:
         """Whether a pod of that class was found to have no node, and nothing came free since."""
         return spec in self._misfits

@@ -218,7 +218,7 @@ class Preemption:
         rounds = self._rounds.get((claim.claimant, owner, node), 0)
         if pod.uid in self._asked:
             why = f"the eviction of {pod.namespace}/{pod.name} was refused"
-        elif rounds >= self.state.policy.evictions.futileMax:
+        elif 0 < self.state.policy.evictions.futileMax <= rounds:
             why = f"{rounds} pods of {owner} left {node} for it, and were put back"
         else:
             return False

@@ -235,12 +235,15 @@ class Named(Struct, frozen=True, gc=False):
 
 
 class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """An eviction asked for and not ended. `command` empty: it waits for the pod's open command to end."""
+    """An eviction asked for and not ended. `command` empty: it waits for the pod's open command to end. `withdrawn`:
+    the sink was asked to leave it.
+    """
 
     command: str = ""
     id: str
     reason: str
     uid: str
+    withdrawn: bool = False
 
 
 class Preempted(Struct, frozen=True, gc=False, omit_defaults=True):

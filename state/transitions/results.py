@@ -24,6 +24,8 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         eviction = state.tables["evictions"][key]
         if eviction.command == seen.command_id or eviction.uid == done:
             trial.put("evictions", key, None)
+            if seen.outcome == "Withdrawn" and key in state.tables["preempted"]:
+                trial.put("preempted", key, None)  # it made no room
     before_reset = _issued_at(seen.command_id) < state.syncs.get("pods", _NEVER).reset_at
     if before_reset and seen.outcome in ("Applied", "Stale"):
         contradict(trial, "pods")  # it may tell of the history that is gone

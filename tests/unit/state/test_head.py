@@ -137,3 +137,26 @@ def test_kept_nodes_survive_a_restart() -> None:
     invariants.check(core.state)
     core.take(record)
     assert "s" not in core.binds()
+
+
+def test_a_single_pod_at_the_head_gets_the_room_that_was_kept() -> None:
+    """One of two kept nodes comes free: the pod is bound there in the same decision."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0", 100), node("n1", 100))
+    core.see(pod("x0", 100, node="n0"), pod("x1", 100, node="n1"), pod("h", 100))
+    later(core, 10)
+    assert core.state.head().nodes
+    core.see(gone("pods", "x0"))
+    assert {"h": "n0"} == core.binds()
+
+
+def test_a_gang_at_the_head_gets_its_room_beside_a_pod_of_its_class() -> None:
+    """Both nodes are kept for the gang; the pod behind it, of the same class, does not stand in its way."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0", 100), node("n1", 100))
+    core.see(pod("x0", 100, node="n0"), pod("x1", 100, node="n1"))
+    core.see(podgroup("g", 2), *crew("g", 2), pod("k", 100, created_us=START_US + 5))
+    later(core, 10)
+    core.see(gone("pods", "x0"))
+    core.see(gone("pods", "x1"))
+    assert {"g-0", "g-1"} == set(core.binds())

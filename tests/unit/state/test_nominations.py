@@ -92,3 +92,32 @@ def test_a_claim_ends_when_somebody_else_binds_the_claimant_there() -> None:
     core.see(gone("pods", "low"), pod("high", node="n", rv=2, spec={**gpu, **PREEMPTED}))
     invariants.check(core.state)
     assert (1, 1) == (core.state.cards_left("n"), core.state.columns.cards_free[0])
+
+
+def test_an_eviction_that_nobody_needs_any_more_is_withdrawn() -> None:
+    """The claimant goes while a budget still holds the victim: the sink is asked to leave it, once, and it stays."""
+    core = claimed()
+    (eviction,) = evictions(core)
+    assert (eviction,) == core.see(gone("pods", "high")).withdrawn
+    assert () == core.see().withdrawn
+    core.see(ended(eviction, "Withdrawn"))
+    assert ("n", "") == (core.pod("low").node, core.pod("low").command)
+    core.see(pod("again", 100, spec=PREEMPTED))  # a later claim may have it after all
+    assert 2 == len(evictions(core))
+    invariants.check(core.state)
+
+
+def test_room_elsewhere_withdraws_the_eviction() -> None:
+    """A node joins, the claimant goes there: the victim is left alone."""
+    core = claimed()
+    decision = core.see(node("m", 100))
+    assert ({"high": "m"}, tuple(evictions(core))) == (core.binds(), decision.withdrawn)
+
+
+def test_an_eviction_that_was_done_before_it_could_be_withdrawn_is_done() -> None:
+    """The sink answers `Applied`: the pod is leaving, and its room is anybody's."""
+    core = claimed()
+    core.see(gone("pods", "high"), pod("next", 100))
+    core.see(ended(evictions(core)[0]))
+    core.see(gone("pods", "low"))
+    assert {"next": "n"} == core.binds()
