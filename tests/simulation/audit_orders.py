@@ -41,6 +41,7 @@ class Group:
 
     minimum: int | None = None
     uid: str = ""
+    version: int = 0
     members: dict[str, None] = field(default_factory=dict)
     ever_bound: bool = False
     partners: tuple[str, ...] = ()
@@ -177,7 +178,9 @@ class OrdersAudit:
             self._fold_pod(item)
         elif kind == "PodGroupObserved":
             group = self._group(f"{item['namespace']}/{item['name']}")
-            if item["uid"] not in self._gone:
+            is_news = item["rv"] >= group.version or item.get("epoch") in self._gate.resets
+            if item["uid"] not in self._gone and is_news:
+                group.version = item["rv"]
                 group.minimum, group.uid = item["min_member"], item["uid"]
                 group.partners = tuple(json.loads(item["annotations"].get(GANG_GROUPS, "[]")))
         elif kind == "ObjectGone":
@@ -185,7 +188,7 @@ class OrdersAudit:
             self._gate.note(item["resource"], item["rv"])
             for group in self.groups.values():
                 if group.uid == item["uid"]:
-                    group.minimum, group.uid = None, ""
+                    group.minimum, group.uid, group.version = None, "", 0
         elif kind == "CommandEnded":
             first = ends.setdefault(item["command_id"], item)
             if first is item:
