@@ -24,7 +24,7 @@ class Scene:
 
     def __init__(self, nodes: int, **policy: Any) -> None:
         self.journal, self.state = Journal(), State()
-        self.binds, self.evictions = 0, 0
+        self.binds, self.evictions, self.work_left = 0, 0, False
         self.wall_s, self.cpu_s = 0.0, 0.0
         self.records_ms: list[float] = []
         self._fold(self.journal.opening(nodes, **policy))
@@ -47,11 +47,18 @@ class Scene:
         commands: list[Command] = []
         for data in records:
             before = time.process_time()
-            commands += step(self.state, to_record(data)).commands
+            decision = step(self.state, to_record(data))
+            commands += decision.commands
+            self.work_left = decision.work_left
             self.records_ms.append((time.process_time() - before) * 1e3)
         self.binds += sum(1 for command in commands if command.kind == "BindPod")
         self.evictions += sum(1 for command in commands if command.kind == "EvictPod")
         return commands
+
+    def drain(self) -> None:
+        """Records without news, for as long as the core asks for them; the clock runs."""
+        while self.work_left:
+            self.timed([])
 
     def expect(self, binds: int, evictions: int = 0) -> None:
         """Raises `RuntimeError` if something else was decided than the workload is about."""
@@ -178,6 +185,7 @@ def starve(nodes: int, *, gang: bool) -> Figures:
     fields = {"cpu": 9_000, "mib": 500, "priority": 10}
     name = "hopeless" if gang else ""
     scene.timed([member(f"hopeless-{index}", name, **fields) for index in range(hopeless)])
+    scene.drain()
     hopeless_us = scene.cpu_s / hopeless * 1e6
     scene.cpu_s = scene.wall_s = 0.0
     bound = scene.timed([_member(f"good-{index}", "") for index in range(good)])

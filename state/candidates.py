@@ -40,8 +40,10 @@ def _pick_few(columns: Columns, scores: ClassScores, count: int) -> list[int]:
     before: dict[int, int] = {}
     picked: list[int] = []
     while len(picked) < count and (node_ord := _best(scores)) >= 0:
-        before.setdefault(node_ord, scores.score.item(node_ord))
         picked.append(node_ord)
+        if len(picked) == count:
+            break
+        before.setdefault(node_ord, scores.score.item(node_ord))
         _set_score(
             scores, node_ord, score_node(columns, scores, node_ord, picked.count(node_ord) + 1)
         )

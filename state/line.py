@@ -10,7 +10,7 @@ from msgspec import Struct
 from state.model.gangs import podgroup_of
 from state.model.order import OrderKey, order_key
 from state.model.rows import Gang, Pod
-from state.model.shapes import Shape
+from state.model.shapes import Entry, Shape
 from state.model.state import State
 from state.placement import Placement
 from state.rules.gangs import ONCE_SATISFIED, still_needed
@@ -67,14 +67,14 @@ class Line:
         created_us = min(state.gangs[key].created_us for key in keys if key in state.gangs)
         return Unit(key=order_key(rank, created_us, ",".join(keys), ""), uid="", gangs=keys)
 
-    def alike(self, tried: Mapping[Keys, None]) -> list[list[tuple[OrderKey, Keys]]]:
+    def alike(self, tried: Mapping[Keys, None]) -> list[list[Entry]]:
         """Waiting groups with their places in the queue, those together that ask for the same; without those `tried`.
 
         Of two that ask for the same one fits where the other does.
         """
         grouped = self.reshape()
-        lines: list[list[tuple[OrderKey, Keys]]] = [
-            [(place, (key,)) for key, place in line.items() if (key,) not in tried]
+        lines = [
+            [entry for entry in line.values() if entry[1] not in tried]
             for line in self.state.shapes.alike.values()
         ]
         lines += [[(self.group(keys).key, keys)] for keys in grouped if keys not in tried]

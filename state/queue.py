@@ -8,6 +8,7 @@ import heapq
 
 from state.line import Keys, Line, Unit
 from state.model.order import OrderKey
+from state.model.shapes import Entry
 
 
 class Queue:
@@ -18,12 +19,12 @@ class Queue:
         self._fresh = fresh[::-1]
         #: (its first group's place in line, number of the stream); streams hold the rest.
         self._heads: list[tuple[OrderKey, int]] = []
-        self._streams: list[list[tuple[OrderKey, Keys]]] = []
+        self._streams: list[list[Entry]] = []
         self._heaps: dict[int, None] = {}  # streams of which more than the first was asked for
         self._of_stream = -1
         self.groups = {unit.gangs: None for unit in fresh if unit.gangs}
 
-    def add(self, streams: list[list[tuple[OrderKey, Keys]]]) -> None:
+    def add(self, streams: list[list[Entry]]) -> None:
         """Groups that wait since an earlier cycle with their places, those of a stream ask for the same."""
         for stream in streams:
             first = min(stream)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class OrderKey(Struct, frozen=True, order=True):
+class OrderKey(Struct, frozen=True, gc=False, order=True):
     """Sorts units: higher priority first, then the higher sub-priority label, the older, by `ns/name`, by uid."""
 
     negative_priority: int

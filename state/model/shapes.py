@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from state.model.order import OrderKey
 
+#: A group's place in the queue, and its gangs.
+Entry = tuple[OrderKey, tuple[str, ...]]
+
 
 class Shape(Struct, frozen=True):
     """What a gang asks for: two of the same `asks` fit or don't fit alike. `place`: in the queue."""
@@ -18,14 +21,14 @@ class Shapes:
 
     def __init__(self) -> None:
         self.of: dict[str, Shape] = {}
-        self.alike: dict[tuple[object, ...], dict[str, OrderKey]] = {}
+        self.alike: dict[tuple[object, ...], dict[str, Entry]] = {}
         self.unknown: dict[str, None] = {}
 
     def keep(self, gang: str, shape: Shape) -> None:
         """Remembers what the gang, which is alone in its group, asks for."""
         self.of[gang] = shape
         self.unknown.pop(gang, None)
-        self.alike.setdefault(shape.asks, {})[gang] = shape.place
+        self.alike.setdefault(shape.asks, {})[gang] = (shape.place, (gang,))
 
     def forget(self, gang: str, *, parked: bool) -> None:
         """What the gang asks for may have changed."""
