@@ -303,6 +303,8 @@ class OrdersAudit:
                 raise Violation("ended-without-result", self.sequence, order.body["uid"], detail)
             order.ended_at, order.outcome = self.sequence, ends[key]["outcome"]
             self.ended.append(key)
+            if order.outcome == "Withdrawn" and order.body["kind"] == "EvictPod":
+                self._room.on_withdrawn(order.body["uid"])
             self._open_of.pop(order.body["uid"], None)
         for key in ends:
             order = self.orders.get(key)

@@ -37,6 +37,10 @@ class RoomAudit:
             self._check_gangs(decision, evictions[key], minimums)
             self._check_budgets(decision, evictions[key])
 
+    def on_withdrawn(self, uid: str) -> None:
+        """The eviction of the pod was taken back before it happened: it may be asked to leave again."""
+        self._asked.pop(uid, None)
+
     def _pods(self) -> dict[str, Json]:
         return self._rows.get("pods", {})
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.simulation.kept import KEPT, keep
@@ -25,8 +26,10 @@ def main() -> int:
     begun, failed = time.monotonic(), 0
     plans = [Plan(seed, asked.rounds) for seed in range(asked.seed, asked.seed + asked.runs)]
     jobs = max(1, min(asked.jobs, len(plans)))
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_be_silent) as pool:
-        for outcome in pool.imap(_run, plans):
+    context = multiprocessing.get_context("spawn")
+    # A process that is killed ends the run; `multiprocessing.Pool` would wait for its seed for ever.
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_be_silent) as pool:
+        for outcome in pool.map(_run, plans):
             print(outcome, flush=True)
             if outcome.failure is not None:
                 failed += 1
