@@ -37,8 +37,6 @@ _SPREADING_S: Final = 2.0
 #: So long a broker must say that a topic, or an offset, that was there is not: one that has just
 #: started may say so for a moment.
 GONE_S: Final = 20.0
-#: A client that had answers before and has none for so long is replaced, and the new one asked.
-_STUCK_S: Final = 5.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -147,41 +145,26 @@ class KafkaReader:
         self._consumer, self._assigned, self._lost = self._open(), None, False
 
     def _watermarks(self, topic: str) -> tuple[int, int]:
-        """Start and end of the topic. Raises `Unavailable` when nobody says within the reader's `timeout_s`.
-
-        A client that was idle while its broker restarted may never find it again, so it is not waited for so long:
-        it is replaced on the way. A standby that took over would have stood still for all of it.
-        """
-        deadline = time.monotonic() + self._settings.timeout_s
+        name = self._name(topic)
+        started = time.monotonic()
+        known = topic in self._known
         with self._lock:
-            while True:
-                if self._lost:
-                    self._renew()
-                asked_at = time.monotonic()
-                patience_s = max(deadline - asked_at, 0.0)
-                if self._known:
-                    patience_s = min(patience_s, _STUCK_S)
-                try:
-                    return self._ask(topic, patience_s)
-                except Unavailable:
-                    # What comes at once is an answer, such as a refusal; and a caller without one asks again.
-                    now = time.monotonic()
-                    if now < asked_at + 0.9 * patience_s or now >= deadline:
-                        raise
+            if self._lost:
+                self._renew()
+            return self._ask(topic, name, started, known)
 
-    def _ask(self, topic: str, within_s: float) -> tuple[int, int]:
-        name, known, started = self._name(topic), topic in self._known, time.monotonic()
+    def _ask(self, topic: str, name: str, started: float, known: bool) -> tuple[int, int]:
         with translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
-                        TopicPartition(name, self._domain), timeout=within_s
+                        TopicPartition(name, self._domain), timeout=self._settings.timeout_s
                     )
                 except KafkaException as error:
                     code, now = error.args[0].code(), time.monotonic()
                     # While a partition moves or was just made, its leader is not known everywhere.
-                    patience_s = within_s if known else _SPREADING_S
-                    if (code in _MOVING and now < started + within_s) or (
+                    patience_s = self._settings.timeout_s if known else _SPREADING_S
+                    if (code in _MOVING and now < started + self._settings.timeout_s) or (
                         code in MISSING and now < started + patience_s
                     ):
                         time.sleep(_RETRY_S)
