@@ -51,7 +51,8 @@ class Places:
         for topic, (offset, digest) in list(self._entries.items()):
             found = reader.read(topic, offset, 1)
             if not found:
-                self._note_short(topic, offset)
+                if reader.end_offset(topic) > 0:  # an empty one was made anew, and reading on says so
+                    self._note_short(topic, offset)
                 continue
             self._short_since_s.pop(topic, None)
             if found[0].offset > offset:
