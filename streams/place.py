@@ -49,10 +49,11 @@ class Places:
     def check(self, reader: LogReader) -> None:
         """Looks at every place once. Raises what `LogReader.read` raises."""
         for topic, (offset, digest) in list(self._entries.items()):
+            if not reader.end_offset(topic):
+                continue  # it was made anew: reading on says so, a read at its new end would take that back
             found = reader.read(topic, offset, 1)
             if not found:
-                if reader.end_offset(topic) > 0:  # an empty one was made anew, and reading on says so
-                    self._note_short(topic, offset)
+                self._note_short(topic, offset)
                 continue
             self._short_since_s.pop(topic, None)
             if found[0].offset > offset:
