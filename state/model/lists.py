@@ -33,6 +33,8 @@ def admits(trial: Trial, seen: ObjectSeen, resource: str, old: Any) -> bool:
         trial.named.setdefault(epoch, {})[uid] = None
         if old is not None and is_rewritten(listing, seen.rv, old.rv, other=uid != uid_of(old)):
             contradict(trial, resource)
+        elif old is not None and listing.reset and seen.rv < old.rv:
+            doubt(trial, resource)  # a belated list takes back what a later one has said
     tombstone = trial.state.tables["tombstones"].get(uid)
     if tombstone is None:
         listed_rv = trial.state.syncs.get(resource, _NEVER).list_rv

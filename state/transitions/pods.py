@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from state.model.facts import forget_facts, merge_facts, store_pod
 from state.model.gangs import unmark_satisfied
-from state.model.lists import admits, is_namesake, is_newer, resets, weigh_lack
-from state.model.rows import OpenList, Pod, same_words
+from state.model.lists import admits, doubt, is_namesake, is_newer, resets, weigh_lack
+from state.model.rows import Pod, same_words
 from state.model.seen import PodSeen
 from state.model.state import FINISHED
 from state.model.trial import Trial
@@ -19,8 +19,11 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
     if not is_namesake(old, seen) or not admits(trial, seen, "pods", old):
         return
     listing = trial.state.lists.get(seen.epoch) if seen.epoch else None
-    if listing is not None and old is not None and _should_show(listing, old) and _lacks(seen, old):
-        weigh_lack(trial, listing, old.told_at)
+    if listing is not None and old is not None and _lacks(seen, old):
+        if listing.reset:
+            doubt(trial, "pods")  # a belated list takes back what a later one has said
+        elif old.rv <= listing.list_rv:
+            weigh_lack(trial, listing, old.told_at)
     if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
         store_pod(trial, old, merge_facts(old, seen))
         return
@@ -75,11 +78,6 @@ def _with_held(trial: Trial, pod: Pod) -> Pod:
         return pod
     allocations = pod.allocations or annotated_allocations(opened.annotations)
     return replace(pod, allocations=allocations, assumed=opened.node)
-
-
-def _should_show(listing: OpenList, known: Pod) -> bool:
-    """The list is not below the version that we know: it should show the facts, unless a result alone told them."""
-    return not listing.reset and known.rv <= listing.list_rv
 
 
 def _lacks(seen: PodSeen, known: Pod) -> bool:

@@ -82,6 +82,26 @@ def test_what_a_belated_list_undid_the_next_one_puts_right() -> None:
     assert ["a"] == names(core)
 
 
+@pytest.mark.parametrize("shown", [40, 90], ids=["an older version", "a fact less"])
+def test_a_belated_list_that_takes_something_back_is_doubted_though_it_never_finishes(
+    shown: int,
+) -> None:
+    """The later list has finished its objects before; what was taken back after that, no list has said anew."""
+    core = Core()
+    core.see(*listed("e", 100, pod("p", rv=90, phase="Running", node="n")))
+    core.see(started("old", 95, whole=True), started("new", 110, whole=True, heard=5))
+    core.see({**pod("p", rv=90, phase="Failed", node="n"), "epoch": "new"})
+    belated = core.see({**pod("p", rv=shown, phase="Running", node="n"), "epoch": "old"})
+    core.see(finished("new", 110))
+    assert (RESYNC, "Running", False) == (
+        belated.requests,
+        core.pod("p").phase,
+        core.state.synced(),
+    )
+    core.see(*listed("next", 111, pod("p", rv=90, phase="Failed", node="n")))
+    assert ("Failed", True) == (core.pod("p").phase, core.state.synced())
+
+
 def test_a_list_below_the_newest_object_is_a_reset() -> None:
     """Restored to a point above the last list: what came after that point never happened."""
     core = Core()
