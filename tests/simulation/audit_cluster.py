@@ -25,11 +25,12 @@ _NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
 
 @dataclass
 class Changed:
-    """Since which version an object says what it says now, of what matters here."""
+    """Since which version an object says what it says now, of what matters here, and its version now."""
 
     essence: object
     uid: str
     version: int
+    latest: int
 
 
 class ClusterAudit:
@@ -215,14 +216,19 @@ class ClusterAudit:
         return self._orders.orders.get(annotations.get(COMMAND_ID, ""))
 
     def _is_known(self, changed: Changed, sequence: int) -> bool:
-        return self._orders.version_known(changed.uid, sequence) >= changed.version
+        # Who knows a higher version than there is knows a history that a restore has undone.
+        known = self._orders.version_known(changed.uid, sequence)
+        return changed.version <= known <= changed.latest
 
     def _is_counted(self, pod: Raw, horizon: int) -> bool:
         """Whether the decision of `horizon` had to count the pod where it is."""
         order, uid = self._order_of(pod), uid_of(pod)
+        known = self._orders.version_known(uid, horizon)
+        if known > version_of(pod):
+            return False  # of a history that a restore has undone
         if order is not None and (order.open_at(horizon) or order.outcome == "Applied"):
             return True
-        return self._orders.version_known(uid, horizon) >= self._bound_at.get(uid, version_of(pod))
+        return known >= self._bound_at.get(uid, version_of(pod))
 
 
 def _is_same(order: Order, command: Any) -> bool:
@@ -241,7 +247,9 @@ def _keep(
     if event.type == "DELETED":
         known.pop(name, None)
     elif old is None or old.uid != uid_of(raw) or old.essence != essence:
-        known[name] = Changed(essence, uid_of(raw), version_of(raw))
+        known[name] = Changed(essence, uid_of(raw), version_of(raw), version_of(raw))
+    else:
+        old.latest = version_of(raw)
 
 
 def requests_of(pod: Raw) -> dict[str, int]:

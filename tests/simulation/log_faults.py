@@ -83,6 +83,8 @@ class LogFaults:
         if not isinstance(error, Fatal):
             headless = type(error) is LockstepError and "has been removed" in str(error)
             return headless and self._trimmed
+        if error.cause == "chain_stalled" and self.elections:
+            return True  # what was lost leaves a hole, and who slept over it took it for half a minute of nothing
         if error.cause in ("decisions_ahead", "chain_stalled"):
             ahead = self._cut is not None and self._cut.restores
             return ahead or name in self._witnesses
