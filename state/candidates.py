@@ -11,6 +11,7 @@ from state.model.columns import Columns, Ints
 from state.model.limits import RUN_MIN, SCALAR_TOUCHES_MAX, SCORE_BLOCK
 from state.model.scores import KEPT, MAY, MISMATCH, NO_NODE, TAINTED, ClassScores
 from state.model.state import State
+from state.packing import Roominess
 from state.rules.filters import node_reason
 from state.rules.score import score_node, score_nodes
 
@@ -101,19 +102,30 @@ def refresh(state: State, scores: ClassScores) -> None:
     scores.touch_at = columns.touched.end
 
 
-def count_slots(state: State, scores: ClassScores) -> int:
-    """How many pods of the class fit now, one after another, over all nodes."""
+def roominess(state: State, scores: ClassScores, *, emptied: bool = False) -> Roominess:
+    """How many pods of the class fit now, one after another over all nodes, and on how many nodes.
+
+    `emptied`: how many would fit if there were no pods; cards are not counted then.
+    """
     refresh(state, scores)
-    ords = (scores.score >= 0).nonzero()[0]
     columns = state.columns
-    slots = np.full(len(ords), np.iinfo(np.int64).max, dtype=np.int64)
+    ords = ((scores.reason == MAY) if emptied else (scores.score >= 0)).nonzero()[0]
+    slots = np.full(len(ords), np.iinfo(np.int64).max >> 32, dtype=np.int64)
     for axis, amount in scores.request.items():
         if amount:
-            free = columns.total[axis].take(ords) - columns.used[axis].take(ords)
+            free = columns.total[axis].take(ords)
+            if not emptied:
+                free -= columns.used[axis].take(ords)
             np.minimum(slots, free // amount, out=slots)
-    if scores.podclass.cards:
+    if scores.podclass.cards and not emptied:
         np.minimum(slots, columns.cards_free.take(ords) // scores.podclass.cards, out=slots)
-    return int(slots.sum())
+    return Roominess(slots=int(slots.sum()), nodes=int((slots > 0).sum()))
+
+
+def fits_on(state: State, scores: ClassScores, node_ord: int) -> bool:
+    """Whether a pod of the class fits on that node now."""
+    refresh(state, scores)
+    return scores.score.item(node_ord) >= 0
 
 
 def count_reasons(state: State, scores: ClassScores) -> dict[str, int]:

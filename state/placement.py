@@ -10,7 +10,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state.candidates import count_reasons, count_slots, most_free, pick_node, pick_nodes
+from state.candidates import (
+    count_reasons,
+    fits_on,
+    most_free,
+    pick_node,
+    pick_nodes,
+    roominess,
+)
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import let_go
 from state.model.gangs import podgroup_of
@@ -21,6 +28,7 @@ from state.model.scores import MAY, ClassScores
 from state.model.seen import DeviceHeld
 from state.model.state import State
 from state.model.trial import Trial
+from state.packing import Roominess
 from state.rules.allocate import allocation_annotation, whole_cards
 from state.rules.explain import Misfit, with_conflicts
 from state.rules.filters import node_reason
@@ -221,9 +229,14 @@ class Placement:
         held = [(each.type, each.minor) for each in pod.allocations]
         return len(held) == cards and all(each in healthy for each in held)
 
-    def slots(self, pod: Pod) -> int:
+    def roominess(self, pod: Pod) -> Roominess:
         """How many pods like this one fit now, each on some node."""
-        return count_slots(self.state, self.state.scores_of(pod))
+        return roominess(self.state, self.state.scores_of(pod))
+
+    def fits_on(self, pod: Pod, node: str) -> bool:
+        """Whether the pod fits on the node now."""
+        row = self.state.nodes.get(node)
+        return row is not None and fits_on(self.state, self.state.scores_of(pod), row.ord)
 
     def _cards(self, scores: ClassScores, node: str) -> tuple[DeviceHeld, ...]:
         count = scores.podclass.cards

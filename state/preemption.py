@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from state.candidates import pick_node, refresh
+from state.candidates import pick_node, refresh, roominess
 from state.evictions import asked_before, count_rounds, forgotten_at, last_minute, preempt
 from state.model.diagnoses import Diagnosis
 from state.model.limits import MINUTE_US, VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
@@ -19,7 +19,8 @@ from state.model.podclass import parse_labels
 from state.model.rows import Budget, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.state import State
-from state.placement import Placement
+from state.packing import Roominess, Wanted, other_orders
+from state.placement import Mark, Placement
 from state.room import Room, comes_free
 from state.rules.explain import eviction_futile, evictions_limited, gave_way, preempting
 
@@ -61,7 +62,7 @@ class Preemption:
         self._rounds = count_rounds(self.trial)
         self._heaps: dict[bytes, list[tuple[Cost, str]]] = {}  # class -> nodes by cost
 
-    def make_room(self, claim: Claim, wanted: list[tuple[int, list[Pod]]]) -> Diagnosis | None:
+    def make_room(self, claim: Claim, wanted: Wanted) -> Diagnosis | None:
         """Evicts for so many pods of each list and nominates them; None: not possible, and nothing has changed.
 
         The diagnosis that comes back has not been written where it says that evictions are futile or limited.
@@ -71,6 +72,8 @@ class Preemption:
             return None
         mark = self.placement.mark()
         chosen = self._choose(claim, wanted)
+        if chosen is None and claim.gangs:
+            chosen = self._choose_in_other_orders(claim, wanted, mark)
         if chosen is None:
             self.placement.back_to(mark)
             if not self._futile:
@@ -90,7 +93,23 @@ class Preemption:
 
     # -- planning --------------------------------------------------------------------------------------------
 
-    def _choose(self, claim: Claim, wanted: list[tuple[int, list[Pod]]]) -> dict[str, str] | None:
+    def _choose_in_other_orders(
+        self, claim: Claim, wanted: Wanted, mark: Mark
+    ) -> dict[str, str] | None:
+        """As `_choose`, those first that the fewest nodes could take if they were empty."""
+        for pods in other_orders(wanted, self._roominess):
+            self.placement.back_to(mark)
+            for known in (self._rooms, self._left, self._hit, self._heaps):
+                known.clear()
+            chosen = self._choose(claim, [(len(pods), pods)])
+            if chosen is not None:
+                return chosen
+        return None
+
+    def _roominess(self, pod: Pod) -> Roominess:
+        return roominess(self.state, self.state.scores_of(pod), emptied=True)
+
+    def _choose(self, claim: Claim, wanted: Wanted) -> dict[str, str] | None:
         """Pod uid -> node for as many as are wanted, passing over those that could be nowhere; None: too few."""
         chosen: dict[str, str] = {}
         for count, members in wanted:

@@ -13,6 +13,7 @@ from state.model.diagnoses import Code, Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
 from state.model.state import State
+from state.packing import Wanted, other_orders
 from state.placement import Placement, runs
 from state.preemption import Claim, Preemption
 from state.room import comes_free
@@ -140,9 +141,7 @@ class Units:
         ]
         return self._make_room(claim, wanted, unit.gangs)
 
-    def _make_room(
-        self, claim: Claim, wanted: list[tuple[int, list[Pod]]], memo: object
-    ) -> Diagnosis | None:
+    def _make_room(self, claim: Claim, wanted: Wanted, memo: object) -> Diagnosis | None:
         told = Preemption(self.placement).make_room(claim, wanted)
         if not _is_preempting(told):
             self._no_victims[memo] = None
@@ -179,12 +178,10 @@ class Units:
             placement.let_some_go = placement.let_some_go or bool(kept)
             self._refuse(members, refusals)
             return
-        inner = placement.mark()
-        attempt = self._place_minimums(members)
+        attempt = self._place_as_planned(members, kept) or self._place_minimums(members)
         if attempt.short:
-            placement.back_to(inner)
             needed = sum(self.line.needed(key, self.state.gangs[key]) for key in members)
-            if len(kept) >= needed and any(map(self._is_coming, kept)):
+            if len(kept) >= needed and any(map(self._is_coming, kept.values())):
                 placement.back_to(mark)
                 return
             placement.let_some_go = placement.let_some_go or bool(kept)
@@ -208,12 +205,12 @@ class Units:
             for pod in run[self.placement.place_run(run) :]:
                 self.placement.explain(pod, pod_misfit(self.placement.misfit(pod)))
 
-    def _renounce(self, keys: Keys) -> list[str]:
-        """Gives up all that members of the group are nominated for; the node of each."""
+    def _renounce(self, keys: Keys) -> dict[str, str]:
+        """Gives up all that members of the group are nominated for: pod uid -> node."""
         pods = [pod for key in keys for pod in self.line.nominated(key)]
         for pod in pods:
             self.placement.renounce(pod)
-        return [pod.nominated for pod in pods]
+        return {pod.uid: pod.nominated for pod in pods}
 
     def shortage(self, key: str, ready: int) -> Diagnosis | None:
         """Why the gang can't be tried at all, or None."""
@@ -249,8 +246,52 @@ class Units:
                 short[name] = {"have": have, "want": wanted[name]}
         return room_missing(key, short) if short else None
 
+    def _place_as_planned(
+        self, members: dict[str, list[Pod]], kept: dict[str, str]
+    ) -> Attempt | None:
+        """Places members on the nodes that others left for them; None: they aren't enough, or some doesn't fit."""
+        if not kept:
+            return None
+        mark = self.placement.mark()
+        for key, pods in members.items():
+            needed = self.line.needed(key, self.state.gangs[key])
+            planned = [pod for pod in pods if pod.uid in kept][:needed]
+            for pod in planned:
+                if not self.placement.fits_on(pod, kept[pod.uid]):
+                    self.placement.back_to(mark)
+                    return None
+                self.placement.put_on(pod, self.state.nodes[kept[pod.uid]].ord)
+            if len(planned) < needed:
+                self.placement.back_to(mark)
+                return None
+        return Attempt(short={}, surplus=self._waiting(members), keepers=[])
+
     def _place_minimums(self, members: dict[str, list[Pod]]) -> Attempt:
-        """Places as many members as each gang needs; stops at a gang that would not hold what it gathered."""
+        """Places as many members as each gang needs, in the order of the queue or else in one in which they fit; where
+        some lack a node, nothing.
+        """
+        mark = self.placement.mark()
+        wanted = [
+            (self.line.needed(key, self.state.gangs[key]), pods) for key, pods in members.items()
+        ]
+        attempt = self._place_in_order(members)
+        if not attempt.short:
+            return attempt
+        self.placement.back_to(mark)
+        for pods in other_orders(wanted, self.placement.roominess):
+            fit = self.placement.fit(pods, len(pods))
+            if fit.misfit is None:
+                for pod, node_ord in fit.chosen:
+                    self.placement.put_on(pod, node_ord)
+                return Attempt(short={}, surplus=self._waiting(members), keepers=[])
+            self.placement.back_to(mark)
+        return attempt
+
+    def _waiting(self, members: dict[str, list[Pod]]) -> list[Pod]:
+        return [pod for pods in members.values() for pod in pods if pod.uid in self.state.waiting]
+
+    def _place_in_order(self, members: dict[str, list[Pod]]) -> Attempt:
+        """Places them gang by gang; stops at one that would not hold what it gathered."""
         attempt = Attempt(short={}, surplus=[], keepers=[])
         for key, pods in members.items():
             gang = self.state.gangs[key]
@@ -315,12 +356,10 @@ class Units:
         mark = self.placement.mark()
         for other in self.holds.behind(unit, equals=failed.holds):
             self.holds.give_way(other, ", ".join(unit.gangs))
-            inner = self.placement.mark()
             attempt = self._place_minimums(members)
             if not attempt.short:
                 self._in_vain.clear()
                 return attempt
-            self.placement.back_to(inner)
         self.placement.back_to(mark)
         return failed
 
