@@ -6,6 +6,7 @@ others. At most `queue.holdNodesPercent` of the nodes, at most for `queue.holdFo
 long as the first time. Called by `state.cycle` and `state.units`.
 """
 
+import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,8 @@ from msgspec.structs import replace
 
 from state.candidates import refresh
 from state.line import Line, Unit
+from state.model.columns import Ints
+from state.model.limits import HEADS_MAX
 from state.model.order import OrderKey
 from state.model.rows import Head, Pod
 from state.model.scores import MAY, ClassScores
@@ -109,46 +112,54 @@ class HeadOfQueue:
         )
 
     def _first(self) -> Unit | None:
-        """The first unit in line that waits for room."""
+        """The first unit in line that waits for room and for which nodes could be kept; else the first."""
+        units = self._first_few()
+        return next((unit for unit in units if self._nodes_for(unit)), units[0] if units else None)
+
+    def _first_few(self) -> list[Unit]:
+        """The first units in line that wait for room."""
         state, line = self.state, self.line
         line.reshape()
-        best: OrderKey | None = None
-        found: Unit | None = None
-        for key in sorted(state.for_room):
-            uids = state.for_room[key]
+        units: dict[Unit, None] = {}
+        places: list[tuple[OrderKey, str]] = []
+        for key in state.for_room:
             shape, gang = state.shapes.of.get(key), state.gangs.get(key)
-            whole = shape is not None and shape.needed and gang is not None and not gang.groups
-            if whole and shape is not None and best is not None and best < shape.place:
-                continue  # it comes as a whole, and later
-            if gang is None or line.comes_alone(key):
-                first = min((state.pods[uid] for uid in uids), key=state.order_of)
-                unit = line.single(first)
+            if shape is not None and shape.needed and gang is not None and not gang.groups:
+                places.append((shape.place, key))  # it comes as a whole
+            elif gang is None or line.comes_alone(key):
+                pods = (state.pods[uid] for uid in state.for_room[key])
+                for pod in heapq.nsmallest(HEADS_MAX, pods, key=state.order_of):
+                    units[line.single(pod)] = None
             else:
-                unit = line.group(gang.groups or (key,))
-            if best is None or unit.key < best:
-                best, found = unit.key, unit
-        return found
+                units[line.group(gang.groups or (key,))] = None
+        for _, key in heapq.nsmallest(HEADS_MAX, places):
+            units[line.group((key,))] = None
+        return heapq.nsmallest(HEADS_MAX, units, key=lambda unit: unit.key)
 
     # -- which nodes -----------------------------------------------------------------------------------------
 
     def _nodes_for(self, head: Unit) -> tuple[str, ...]:
         """Nodes on which all that the unit still needs would fit, were they empty; empty: there are not enough."""
         assert self.state.policy is not None
-        names = self.state.columns.names
+        columns = self.state.columns
         bound = max(len(self.state.nodes) * self.state.policy.queue.holdNodesPercent // 100, 1)
-        chosen: dict[str, None] = {}
-        for pod, count in self._asked(head):
-            scores = self.state.scores_of(pod)
+        chosen: dict[int, None] = {}
+        room = columns.total.copy()
+        asked = [(self.state.scores_of(pod), count) for pod, count in self._asked(head)]
+        # Who could be on few nodes chooses first; sorting keeps the order of the queue among equals.
+        for scores, count in sorted(asked, key=lambda each: len(self._emptied(each[0], room, {}))):
             left = count
-            for node_ord, slots in self._emptied(scores):
+            for node_ord, slots in self._emptied(scores, room, chosen):
                 if left <= 0:
                     break
-                if names[node_ord] not in chosen:
-                    chosen[names[node_ord]] = None
-                    left -= slots
+                chosen[node_ord] = None
+                put = min(slots, left)
+                left -= put
+                for axis, amount in scores.request.items():
+                    room[axis, node_ord] -= put * amount
             if left > 0:
                 return ()
-        return tuple(sorted(list(chosen)[:bound]))
+        return tuple(sorted([columns.names[node_ord] for node_ord in chosen][:bound]))
 
     def _asked(self, head: Unit) -> list[tuple[Pod, int]]:
         """One pod of each class that the unit needs room for, and how many of it."""
@@ -163,8 +174,10 @@ class HeadOfQueue:
                 counts[bytes(pod.spec)] = (known[0], known[1] + 1)
         return list(counts.values())
 
-    def _emptied(self, scores: ClassScores) -> list[tuple[int, int]]:
-        """(ordinal, pods of the class that would fit if it were empty), the nodes with the least in use first."""
+    def _emptied(
+        self, scores: ClassScores, room: Ints, chosen: dict[int, None]
+    ) -> list[tuple[int, int]]:
+        """(ordinal, pods of the class that fit in `room`), `chosen` nodes first, then those with the least in use."""
         columns = self.state.columns
         refresh(self.state, scores)
         ords = (scores.reason == MAY).nonzero()[0]
@@ -172,10 +185,11 @@ class HeadOfQueue:
         in_use = np.zeros(len(ords), dtype=np.int64)
         for axis, amount in scores.request.items():
             if amount:
+                np.minimum(slots, room[axis].take(ords) // amount, out=slots)
                 total = columns.total[axis].take(ords)
-                np.minimum(slots, total // amount, out=slots)
                 share = columns.used[axis].take(ords) * 1_000 // np.maximum(total, 1)
                 np.maximum(in_use, share, out=in_use)
+        in_use[np.isin(ords, list(chosen))] = -1
         order = np.lexsort((ords, in_use))
         return [(int(ords[i]), int(slots[i])) for i in order.tolist() if slots[i] > 0]
 

@@ -31,6 +31,8 @@ FUTILE_WINDOW_US: Final = 3_600_000_000
 #: Nodes looked at for victims: so many per cent of those that may be, but at least so many (as kube-scheduler does).
 VICTIM_NODES_PERCENT: Final = 10
 VICTIM_NODES_MIN: Final = 100
+#: Units at the front of the queue of which the first that nodes could be kept for is the head.
+HEADS_MAX: Final = 16
 #: Refused binds in a row after which the back-off no longer doubles.
 BACKOFF_DOUBLINGS_MAX: Final = 16
 

@@ -115,6 +115,25 @@ def test_nothing_is_kept_for_what_never_fits() -> None:
     assert () == core.state.head().nodes
 
 
+def test_what_never_fits_does_not_stand_before_those_that_could() -> None:
+    """Nodes are kept for the first that would fit on empty ones, though one that never does is before it in line."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    core.see(podgroup("huge", 1, created_us=START_US - 1), *crew("huge", 1, cpu=300))
+    later(core, 10)
+    assert ("default/big", ("n0", "n1")) == (core.state.head().name, core.state.head().nodes)
+
+
+def test_members_that_are_not_alike_may_share_a_node() -> None:
+    """A driver fits beside a worker; the other worker needs a node of its own."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0", 300), node("n1", 300))
+    core.see(pod("p0", 100, node="n0"), pod("p1", 100, node="n1"))
+    large = [member(f"g-{index}", "g", 250) for index in (1, 2)]
+    core.see(podgroup("g", 3), member("g-0", "g", 50), *large)
+    later(core, 10)
+    assert ("n0", "n1") == core.state.head().nodes
+
+
 def test_a_new_head_begins_anew() -> None:
     """The first one is deleted after nine minutes: for the next one nothing is kept a minute later."""
     core = busy()
