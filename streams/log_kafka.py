@@ -37,6 +37,8 @@ _SPREADING_S: Final = 2.0
 #: So long a broker must say that a topic, or an offset, that was there is not: one that has just
 #: started may say so for a moment.
 GONE_S: Final = 20.0
+#: A client that had answers before and has none for so long is replaced, and the new one has the rest of the time.
+_STUCK_S: Final = 5.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -145,26 +147,36 @@ class KafkaReader:
         self._consumer, self._assigned, self._lost = self._open(), None, False
 
     def _watermarks(self, topic: str) -> tuple[int, int]:
-        name = self._name(topic)
-        started = time.monotonic()
-        known = topic in self._known
+        """Start and end of the topic. Raises `Unavailable` when nobody says within the reader's `timeout_s`.
+
+        A client that was idle while its broker restarted may never find it again: a standby that takes over would stand
+        still for all of that time.
+        """
+        started, timeout_s = time.monotonic(), self._settings.timeout_s
         with self._lock:
+            if self._known and not self._lost and timeout_s > _STUCK_S:
+                try:
+                    return self._ask(topic, _STUCK_S)
+                except Unavailable:
+                    if time.monotonic() < started + 0.9 * _STUCK_S:
+                        raise  # what comes at once is an answer, such as a refusal
             if self._lost:
                 self._renew()
-            return self._ask(topic, name, started, known)
+            return self._ask(topic, max(started + timeout_s - time.monotonic(), 1.0))
 
-    def _ask(self, topic: str, name: str, started: float, known: bool) -> tuple[int, int]:
+    def _ask(self, topic: str, within_s: float) -> tuple[int, int]:
+        name, known, started = self._name(topic), topic in self._known, time.monotonic()
         with translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
                     low, high = self._consumer.get_watermark_offsets(
-                        TopicPartition(name, self._domain), timeout=self._settings.timeout_s
+                        TopicPartition(name, self._domain), timeout=within_s
                     )
                 except KafkaException as error:
                     code, now = error.args[0].code(), time.monotonic()
                     # While a partition moves or was just made, its leader is not known everywhere.
-                    patience_s = self._settings.timeout_s if known else _SPREADING_S
-                    if (code in _MOVING and now < started + self._settings.timeout_s) or (
+                    patience_s = within_s if known else _SPREADING_S
+                    if (code in _MOVING and now < started + within_s) or (
                         code in MISSING and now < started + patience_s
                     ):
                         time.sleep(_RETRY_S)

@@ -1,5 +1,6 @@
 """A Kafka reader whose client has lost its broker for good. Real Kafka."""
 
+import time
 from typing import Any
 
 import pytest
@@ -38,5 +39,21 @@ def test_a_client_that_had_no_answer_is_replaced(kafka: KafkaAddress, prefix: st
     with pytest.raises(Unavailable):
         reader.end_offset("admin")
     assert [b"2"] == [record.value for record in reader.read("admin", 1, 10)]
+    reader.close()
+    writer.close()
+
+
+def test_a_stuck_client_is_replaced_on_the_way(kafka: KafkaAddress, prefix: str) -> None:
+    """A reader that had answers before does not wait all of its time for a client that will have none."""
+    url = f"{kafka.url}?prefix={prefix}"
+    create_topics(url)
+    writer, reader = open_writer(url), open_reader(url, settings=LogSettings(timeout_s=60.0))
+    writer.append("admin", None, b"1")
+    assert 1 == reader.end_offset("admin")
+    client: Any = reader
+    client._consumer = LostClient(client._consumer)
+    began_s = time.monotonic()
+    assert 1 == reader.end_offset("admin")
+    assert time.monotonic() - began_s < 30.0
     reader.close()
     writer.close()
