@@ -7,6 +7,7 @@ and again. Called by `state.units` once nothing else helps.
 """
 
 import heapq
+from collections import Counter
 from typing import Final
 
 from msgspec import Struct
@@ -56,7 +57,7 @@ class Preemption:
         self.state: State = placement.state
         self._rooms: dict[str, Room] = {}
         self._left: dict[str, int] = {}  # budget uid -> disruptions that it still allows
-        self._hit: dict[str, None] = {}  # jobs that lose a pod already
+        self._hit: dict[str, int] = {}  # pods that a job loses already
         self._futile = ""
         self._asked = asked_before(self.trial)
         self._rounds = count_rounds(self.trial)
@@ -170,7 +171,7 @@ class Preemption:
         plan = self._plan(claim, room, scores)
         for victim in plan.victims if plan is not None else ():
             self._disrupt(victim, self._left)
-            self._hit[self._job(victim)] = None
+            self._hit[self._job(victim)] = self._hit.get(self._job(victim), 0) + 1
             room.take(victim)
         room.put(scores)
         cost = self._cost(claim, room, scores)
@@ -244,10 +245,13 @@ class Preemption:
         self._futile = self._futile or why
         return True
 
-    def _importance(self, pod: Pod) -> tuple[int, int, str, str]:
-        """Sorts victims from the most to the least important; of equals the one that ran longer is more important."""
+    def _importance(self, pod: Pod) -> tuple[int, int, int, str, str]:
+        """Sorts victims from the most to the least important: of equals those without whom many others run in vain come
+        first, then those that ran longer.
+        """
         return (
             -self.state.class_of(pod).priority,
+            -self._in_vain(self._job(pod), 1),
             pod.started_us or pod.created_us,
             self._job(pod),
             pod.uid,
@@ -256,6 +260,16 @@ class Preemption:
     def _job(self, pod: Pod) -> str:
         """The gang that suffers with the pod, or the pod itself."""
         return self.state.gang_key(pod) or pod.uid
+
+    def _in_vain(self, job: str, count: int) -> int:
+        """How many members of a gang would run on in vain, below its minimum, if it lost so many more."""
+        state = self.state
+        gang = state.gangs.get(job)
+        if gang is None:
+            return 0
+        running = state.crews.bound.get(job, 0) + state.crews.assumed.get(job, 0)
+        running -= self._hit.get(job, 0)
+        return running - count if running >= gang.min_member > running - count else 0
 
     def _plan(self, claim: Claim, room: Room, scores: ClassScores) -> Plan | None:
         """The fewest and least important victims that let a member in; None: it would not fit without all of them.
@@ -341,17 +355,17 @@ class Preemption:
     def _cost(self, claim: Claim, room: Room, scores: ClassScores) -> Cost | None:
         """What it costs to put a member there, to compare; None: it does not fit. All 0: nobody is evicted.
 
-        Budgets broken, the highest priority, for a gang the jobs hit that were spared so far, the sum of priorities,
-        how many they are, and how young the most important ones.
+        Budgets broken, the highest priority, members of gangs that would run on in vain, for a gang the jobs hit that
+        were spared so far, the sum of priorities, how many they are, and how young the most important ones.
         """
         plan = self._plan(claim, room, scores)
         if plan is None:
             return None
         if not plan.victims:
-            return (0,) * 6
+            return (0,) * 7
         priorities = [self._priority(pod) for pod in plan.victims]
         highest = max(priorities)
-        jobs = {self._job(pod): None for pod in plan.victims if self._job(pod) not in self._hit}
+        jobs = Counter(self._job(pod) for pod in plan.victims)
         started = min(
             pod.started_us or pod.created_us
             for pod, priority in zip(plan.victims, priorities, strict=True)
@@ -361,7 +375,8 @@ class Preemption:
         return (
             plan.broken,
             highest + offset,
-            len(jobs) if claim.gangs else 0,
+            sum(self._in_vain(job, count) for job, count in jobs.items()),
+            sum(job not in self._hit for job in jobs) if claim.gangs else 0,
             sum(priorities) + offset * len(priorities),
             len(priorities),
             -started,

@@ -149,6 +149,57 @@ def test_a_whole_victim_gang_rather_than_two_broken_ones() -> None:
     assert ["one-0", "one-1"] == sorted(evicted(core))
 
 
+@pytest.mark.parametrize("claimant", ["gang", "pod"])
+def test_a_lone_pod_goes_rather_than_a_member_of_a_running_gang(claimant: str) -> None:
+    """Without it the other member would run in vain; the lone pod has run for longer, which counts less."""
+    core = preempting()
+    core.see(group("one", 2), node("a", 100), node("b", 100))
+    core.see(runs("one-0", "a", labels={LABEL: "one"}, started_us=START_US + 9))
+    core.see(runs("one-1", "elsewhere", labels={LABEL: "one"}))
+    core.see(runs("lone", "b", started_us=START_US + 1))
+    asking = [group("g", 1), *vips("g", 1)] if claimant == "gang" else [urgent("p")]
+    core.see(*asking)
+    assert ["lone"] == list(evicted(core))
+
+
+def test_so_it_is_on_one_node() -> None:
+    """The member and the lone pod share the node."""
+    core = preempting()
+    core.see(group("one", 2), node("a", 200))
+    core.see(runs("one-0", "a", labels={LABEL: "one"}, started_us=START_US + 9))
+    core.see(runs("one-1", "elsewhere", labels={LABEL: "one"}))
+    core.see(runs("lone", "a", started_us=START_US + 1))
+    core.see(urgent("p"))
+    assert ["lone"] == list(evicted(core))
+
+
+def test_a_whole_gang_rather_than_a_part_of_another() -> None:
+    """Two must go, of one node: a gang of two, or two of a gang of three, the third of which is elsewhere."""
+    core = preempting()
+    core.see(group("two", 2), group("three", 3), node("a", 200), node("b", 200))
+    core.see(
+        *[runs(f"three-{i}", "a", labels={LABEL: "three"}, started_us=START_US + 9) for i in (0, 1)]
+    )
+    core.see(runs("three-2", "elsewhere", labels={LABEL: "three"}))
+    core.see(
+        *[runs(f"two-{i}", "b", labels={LABEL: "two"}, started_us=START_US + 1) for i in (0, 1)]
+    )
+    core.see(group("g", 1), *vips("g", 1, 200))
+    assert ["two-0", "two-1"] == sorted(evicted(core))
+
+
+def test_a_surplus_member_goes_before_one_that_its_gang_needs() -> None:
+    """One of three that need two may go; the gang of two would be broken."""
+    core = preempting()
+    core.see(group("few", 2), group("many", 2), node("a", 100), node("b", 100))
+    core.see(runs("few-0", "a", labels={LABEL: "few"}, started_us=START_US + 9))
+    core.see(runs("many-0", "b", labels={LABEL: "many"}, started_us=START_US + 1))
+    core.see(runs("few-1", "elsewhere", labels={LABEL: "few"}))
+    core.see(*[runs(f"many-{i}", "elsewhere", labels={LABEL: "many"}) for i in (1, 2)])
+    core.see(urgent("p"))
+    assert ["many-0"] == list(evicted(core))
+
+
 def test_members_that_only_hold_are_let_go_instead_of_evicted() -> None:
     """A NonStrict gang waits with two of three: they are no pods to evict (7-G4)."""
     core = preempting()
