@@ -95,7 +95,5 @@ def translated(
         complaint = _complaints.pop(address.place, "")
         reason = f"{detail} ({complaint})" if complaint else detail
         if code in _FORBIDDEN:
-            reason = (
-                f"{detail} No ACL allows it to this user; docs/security.md says who needs which"
-            )
+            reason = f"{detail.rstrip('.')}. No ACL allows it to this user; docs/security.md says who needs which"
         raise Unavailable(f"kafka {address.place}: {what}: {reason}") from error
