@@ -9,13 +9,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from producers.publisher import pack
 from producers.simulated.kinds import POD, kinds_named
 from producers.simulated.store import Raw
 from schemas.labels import GANG_GROUPS, GANG_MIN_AVAILABLE, GANG_NAME
-from schemas.observations import EvictRequested
 from schemas.topics import ADMIN
 from streams.log import LogWriter
+from tests.simulation.administrator import Administrator
 from tests.simulation.api_server import ApiServer, Backup
 from tests.simulation.manifests import NAMESPACE
 from tests.simulation.manifests import device as device_manifest
@@ -45,6 +44,7 @@ class Workload:
     def __init__(self, server: ApiServer, admin: LogWriter, off: tuple[str, ...] = ()) -> None:
         self._server = server
         self._admin = admin
+        self._administrator = Administrator(admin)
         self._dice = server.chaos.acts_dice
         self._serial = 0
         self._backups: list[Backup] = []
@@ -92,6 +92,7 @@ class Workload:
             (5, self.add_gang),
             (2, self.add_gang_group),
             (3, self.add_loose_gang),
+            (2, self.change_queue),
             (2, self.add_annotated_gang),
             (2, self.add_foreign_pod),
             (2, self.add_replicas),
@@ -267,11 +268,13 @@ class Workload:
         pod = self._any_pod()
         if pod is not None:
             name = pod["metadata"]["name"]
-            asked = EvictRequested(
-                id=f"evict-{self._next()}", namespace=NAMESPACE, name=name, reason="simulated"
-            )
-            for message in pack("administrator", [asked]):
-                self._admin.append(ADMIN, None, message)
+            self._administrator.evict(NAMESPACE, name, self._next())
+
+    def change_queue(self) -> None:
+        """An administrator has nodes kept for the head of the queue, or no longer."""
+        hold_us = self._dice.choice((0, 1_000_000, 4_000_000))
+        percent = self._dice.choice((20, 50, 100))
+        self._administrator.keep_nodes(hold_us, percent, self._next())
 
     def slow_down_eviction(self) -> None:
         """A pod that will stay terminating for a while when it is evicted."""
@@ -384,6 +387,8 @@ class Workload:
             if name.startswith(LOOSE) and not pod["spec"].get("nodeName"):
                 self._server.delete("Pod", NAMESPACE, name)
         self._server.collect()
+        # While somebody waits, the head of the queue is looked at again and again: the world would never rest.
+        self._administrator.keep_nodes(0, 100, self._next())
 
     # Inside
 
