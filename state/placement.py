@@ -177,8 +177,8 @@ class Placement:
         return self.trial.open(opened)
 
     def renounce(self, pod: Pod) -> Pod:
-        """Gives up the room that the pod is nominated for; the pod as it is then."""
-        if not pod.nominated:
+        """Gives up the room that the pod is nominated for, or holds; the pod as it is then."""
+        if not pod.nominated and not pod.held_until_us:
             return pod
         freed = let_go(pod)
         self.trial.put("pods", pod.uid, freed)

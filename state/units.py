@@ -179,6 +179,8 @@ class Units:
             self._refuse(members, refusals)
             return
         attempt = self._place_as_planned(members, kept) or self._place_minimums(members)
+        if attempt.short and (anew := self._place_anew(members)) is not None:
+            attempt = anew
         if attempt.short:
             needed = sum(self.line.needed(key, self.state.gangs[key]) for key in members)
             if len(kept) >= needed and any(map(self._is_coming, kept.values())):
@@ -285,6 +287,27 @@ class Units:
                     self.placement.put_on(pod, node_ord)
                 return Attempt(short={}, surplus=self._waiting(members), keepers=[])
             self.placement.back_to(mark)
+        return attempt
+
+    def _place_anew(self, members: dict[str, list[Pod]]) -> Attempt | None:
+        """Places also those that hold room, as if they held none: one may stand where only another fits. None: in
+        vain, or all are alike.
+        """
+        held = {key: self.line.held(key) for key in members}
+        specs = dict.fromkeys(
+            bytes(pod.spec) for of in (held, members) for pods in of.values() for pod in pods
+        )
+        if len(specs) < 2 or not any(held.values()):
+            return None
+        mark = self.placement.mark()
+        for each in held.values():
+            for pod in each:
+                self.placement.renounce(pod)
+        attempt = self._place_minimums({key: self.line.ready(key) for key in members})
+        if attempt.short:
+            self.placement.back_to(mark)
+            return None
+        self.placement.let_some_go = True
         return attempt
 
     def _waiting(self, members: dict[str, list[Pod]]) -> list[Pod]:

@@ -378,3 +378,14 @@ def test_a_card_that_fails_is_not_held() -> None:
         core.binds(),
         [each.minor for each in core.pod("g-0").allocations],
     )
+
+
+def test_a_gang_does_not_hold_the_only_node_of_a_member_of_its_own() -> None:
+    """The driver holds what only the worker fits on; once there is another node for it, both start at once."""
+    core = Core()
+    core.see(node("big", 300), node("small", 50), loose("g", 2, wait_s=600))
+    core.see(member("g-driver", "g", 100), member("g-worker", "g", 300))
+    assert {"g-driver": "big"} == held(core)
+    core.see(node("middle", 150))
+    assert {"g-driver": "middle", "g-worker": "big"} == core.binds()
+    invariants.check(core.state)
