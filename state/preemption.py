@@ -434,6 +434,8 @@ class Preemption:
         told = preempting(claim.name if claim.gangs else "", sorted({*chosen.values()}), names)
         for uid, node in chosen.items():
             self.placement.nominate(self.state.pods[uid], node, told)
+        if not victims:  # the plan found room that is there: nobody's going would have it tried
+            self.placement.let_some_go = True
         return told
 
     def _displace(self, pod: Pod, claim: Claim) -> None:

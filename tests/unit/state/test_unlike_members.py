@@ -5,7 +5,7 @@ from typing import Any
 from tests.builders import Core, Json, member, node, podgroup
 from tests.unit.state.test_gang_preemption import preempting
 from tests.unit.state.test_gangs import grouped
-from tests.unit.state.test_preemption import evicted, kept, leave, runs
+from tests.unit.state.test_preemption import evicted, kept, leave, rest, runs
 
 
 def sized(gang: str, **cpus: int) -> list[Json]:
@@ -86,3 +86,17 @@ def test_what_is_freed_goes_to_those_it_was_freed_for() -> None:
     leave(core, "B")
     assert ["a", "b"] == sorted(planned.values())
     assert {"g-0", "g-1"} == set(core.binds())
+
+
+def test_a_plan_that_needs_no_victims_is_carried_out_at_once() -> None:
+    """By what empty nodes would take, the plan's order fits where no order by what is free did; nobody has to leave."""
+    core = preempting()
+    core.see(
+        node("n0", 300), runs("A", "n0", priority=20), runs("B", "n0", 50), runs("C", "n0", 50)
+    )
+    core.see(node("n1", 400), runs("D", "n1", 50))
+    urgent = {"priority": 10}
+    sizes = zip("abcd", (300, 100, 200, 150), strict=True)
+    core.see(podgroup("g", 3), *[member(f"g-{n}", "g", cpu, spec=urgent) for n, cpu in sizes])
+    rest(core)
+    assert (["g-b", "g-c", "g-d"], {}) == (sorted(core.binds()), evicted(core))
