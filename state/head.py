@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec.structs import replace
 
-from state.candidates import refresh
+from state.candidates import refresh, roominess
 from state.line import Line, Unit
 from state.model.columns import Ints
 from state.model.limits import HEADS_MAX
@@ -162,16 +162,28 @@ class HeadOfQueue:
         return tuple(sorted([columns.names[node_ord] for node_ord in chosen][:bound]))
 
     def _asked(self, head: Unit) -> list[tuple[Pod, int]]:
-        """One pod of each class that the unit needs room for, and how many of it."""
+        """One pod of each class that the unit needs room for, and how many of it; without members that would not fit
+        on empty nodes, where the others are enough.
+        """
         if head.uid:
             return [(self.state.pods[head.uid], 1)]
         counts: dict[bytes, tuple[Pod, int]] = {}
         for key in head.gangs:
             gang = self.state.gangs.get(key)
             needed = self.line.needed(key, gang) if gang is not None else 0
-            for pod in self.line.ready(key)[:needed]:
-                known = counts.get(bytes(pod.spec), (pod, 0))
-                counts[bytes(pod.spec)] = (known[0], known[1] + 1)
+            ready = self.line.ready(key)
+            slots = {bytes(pod.spec): 0 for pod in ready}
+            for pod in {bytes(pod.spec): pod for pod in ready}.values():
+                scores = self.state.scores_of(pod)
+                slots[bytes(pod.spec)] = roominess(self.state, scores, emptied=True).slots
+            for pod in ready:
+                if needed and slots[bytes(pod.spec)]:
+                    slots[bytes(pod.spec)] -= 1
+                    needed -= 1
+                    known = counts.get(bytes(pod.spec), (pod, 0))
+                    counts[bytes(pod.spec)] = (known[0], known[1] + 1)
+            if needed:
+                return []
         return list(counts.values())
 
     def _emptied(

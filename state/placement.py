@@ -18,7 +18,7 @@ from state.candidates import (
     pick_nodes,
     roominess,
 )
-from state.model.diagnoses import Code, Diagnosis
+from state.model.diagnoses import FOR_ROOM, Code, Diagnosis
 from state.model.facts import let_go
 from state.model.gangs import podgroup_of
 from state.model.limits import TOLD_MAX
@@ -30,7 +30,7 @@ from state.model.state import State
 from state.model.trial import Trial
 from state.packing import Roominess
 from state.rules.allocate import allocation_annotation, whole_cards
-from state.rules.explain import Misfit, with_conflicts
+from state.rules.explain import Misfit, misfit_code, with_conflicts
 from state.rules.filters import node_reason
 
 
@@ -142,6 +142,7 @@ class Placement:
         """Nodes for the first `needed` pods that fit, as if they were placed one after another. Writes nothing."""
         fit = Fit(chosen=[], rest=[])
         columns, charged = self.state.columns, []
+        misfits: list[tuple[int, Misfit]] = []
         for run in runs(pods):
             wanted = min(len(run), needed - len(fit.chosen))
             scores = self.state.scores_of(run[0])
@@ -152,11 +153,11 @@ class Placement:
                 columns.charge(scores.request, scores.podclass.cards, ords, +1)
                 charged.append((scores, ords))
             if len(ords) < wanted:
-                fit.misfit = fit.misfit or self.misfit(run[0])
+                misfits.append((len(run), self.misfit(run[0])))
         for scores, ords in charged:
             columns.charge(scores.request, scores.podclass.cards, ords, -1)
-        if len(fit.chosen) == needed:
-            fit.misfit = None
+        if misfits and len(fit.chosen) < needed:
+            fit.misfit = _worst(misfits, len(pods) - needed)
         return fit
 
     def send(self, pod: Pod) -> None:
@@ -318,6 +319,14 @@ class Placement:
             self._news += 1
             told = replace(pod, backoff_us=backoff_us, diagnosis=diagnosis, parked=parked)
             self.trial.put("pods", pod.uid, told)
+
+
+def _worst(misfits: list[tuple[int, Misfit]], surplus: int) -> Misfit:
+    """Why too few fit: the first of so many misfits; room, where those whom no room helps are not needed."""
+    hopeless = [(count, each) for count, each in misfits if misfit_code(each) not in FOR_ROOM]
+    if len(hopeless) == len(misfits) or sum(count for count, _ in hopeless) > surplus:
+        return misfits[0][1]
+    return next(each for _, each in misfits if misfit_code(each) in FOR_ROOM)
 
 
 def _cut(known: dict[Any, Any], count: int) -> None:

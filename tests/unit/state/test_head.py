@@ -1,7 +1,9 @@
 """Head of line and starvation: what can't fit blocks nobody, and isn't starved by those that can."""
 
+import pytest
+
 from state import invariants, snapshot
-from tests.builders import START_US, Core, Json, gone, member, node, pod, podgroup
+from tests.builders import GIB, START_US, Core, Json, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import crew
 
 MINUTE_US = 60_000_000
@@ -179,3 +181,16 @@ def test_a_gang_at_the_head_gets_its_room_beside_a_pod_of_its_class() -> None:
     core.see(gone("pods", "x0"))
     core.see(gone("pods", "x1"))
     assert {"g-0", "g-1"} == set(core.binds())
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [{"requests": {"cpu": 900, "memory": GIB}}, {"node_selector": {"zone": "none"}}],
+    ids=["too large", "nowhere"],
+)
+def test_a_member_that_fits_nowhere_costs_its_gang_no_kept_nodes(stray: Json) -> None:
+    """It comes first by name; the two others are enough, and wait for room."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    core.see(member("big-", "big", spec=stray))
+    later(core, 10)
+    assert ("default/big", ("n0", "n1")) == (core.state.head().name, core.state.head().nodes)
