@@ -67,6 +67,8 @@ class HeadOfQueue:
             return
         if row is not None and now_us < row.next_us and self._still_waits(row):
             return
+        if row is not None and row.nodes:  # they are open to all who may be next
+            self._write(replace(row, nodes=()))
         head = self._first()
         if head is None:
             if row is not None:

@@ -194,3 +194,14 @@ def test_a_member_that_fits_nowhere_costs_its_gang_no_kept_nodes(stray: Json) ->
     core.see(member("big-", "big", spec=stray))
     later(core, 10)
     assert ("default/big", ("n0", "n1")) == (core.state.head().name, core.state.head().nodes)
+
+
+def test_who_is_next_after_kept_nodes_may_want_the_same_ones() -> None:
+    """After `holdFor` the gang is still the first that they could be kept for, and has to wait once, not twice."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    core.see(podgroup("huge", 1, created_us=START_US - 1), *crew("huge", 1, cpu=300))
+    later(core, 10)
+    later(core, 30)
+    assert ("default/big", ()) == (core.state.head().name, core.state.head().nodes)
+    later(core, 10)
+    assert ("n0", "n1") == core.state.head().nodes
