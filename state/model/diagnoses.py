@@ -29,10 +29,16 @@ class Code(StrEnum):
     NO_DEVICE = "NoDevice"
 
 
-#: What each code means, for `lockstep schema diagnosis`.
 #: What is said of who may go somewhere, and has no room there.
-FOR_ROOM: Final = (Code.INSUFFICIENT_RESOURCES, Code.NO_DEVICE, Code.TIMED_OUT, Code.GAVE_WAY)
-
+FOR_ROOM: Final = (
+    Code.INSUFFICIENT_RESOURCES,
+    Code.NO_DEVICE,
+    Code.TIMED_OUT,
+    Code.GAVE_WAY,
+    Code.EVICTION_FUTILE,
+    Code.EVICTIONS_LIMITED,
+)
+#: What each code means, for `lockstep schema diagnosis`.
 MEANINGS: Final[dict[Code, str]] = {
     Code.SYNCING: "Not every kind of object has been listed yet; nothing is placed before that.",
     Code.GATED: "The pod has scheduling gates; whoever set them must remove them.",

@@ -5,6 +5,7 @@ import pytest
 from state import invariants, snapshot
 from tests.builders import GIB, START_US, Core, Json, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import crew
+from tests.unit.state.test_preemption import leave, runs, urgent
 
 MINUTE_US = 60_000_000
 RULES = {"holdAfter": "10m", "holdFor": "30m", "holdNodesPercent": 50}
@@ -205,3 +206,14 @@ def test_who_is_next_after_kept_nodes_may_want_the_same_ones() -> None:
     assert ("default/big", ()) == (core.state.head().name, core.state.head().nodes)
     later(core, 10)
     assert ("n0", "n1") == core.state.head().nodes
+
+
+def test_nodes_are_kept_for_whom_no_more_evictions_help() -> None:
+    """An owner puts its pod back again and again; the claimant waits for room all the same."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100}, evictions={"futileMax": 1})
+    core.see(node("n", 100), runs("a", "n", owner="set"), urgent("u", owner="job"))
+    leave(core, "a")
+    core.see(gone("pods", "u"), runs("b", "n", owner="set"), urgent("v", owner="job"))
+    assert "EvictionFutile" == core.code("v")
+    later(core, 10)
+    assert ("default/v", ("n",)) == (core.state.head().name, core.state.head().nodes)
