@@ -45,6 +45,17 @@ def other_orders(wanted: Wanted, measure: Callable[[Pod], Roominess]) -> Iterato
         yield second
 
 
+def may_fit(wanted: Wanted, measure: Callable[[Pod], Roominess]) -> bool:
+    """Whether as many of each list as are wanted would fit if nobody else came; else no order helps."""
+    for count, pods in wanted:
+        alike: dict[bytes, list[Pod]] = {}
+        for pod in pods:
+            alike.setdefault(bytes(pod.spec), []).append(pod)
+        if count > sum(min(len(each), measure(each[0]).slots) for each in alike.values()):
+            return False
+    return True
+
+
 def _take(wanted: Wanted, classes: Mapping[bytes, Roominess]) -> list[Pod]:
     """Of each list the members with the most room, as many as are wanted; empty: too few have any."""
     left = {spec: each.slots for spec, each in classes.items()}

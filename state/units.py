@@ -13,7 +13,7 @@ from state.model.diagnoses import Code, Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
 from state.model.state import State
-from state.packing import Wanted, other_orders
+from state.packing import Wanted, may_fit, other_orders
 from state.placement import Placement, runs
 from state.preemption import Claim, Preemption
 from state.room import comes_free
@@ -273,9 +273,7 @@ class Units:
         some lack a node, nothing.
         """
         mark = self.placement.mark()
-        wanted = [
-            (self.line.needed(key, self.state.gangs[key]), pods) for key, pods in members.items()
-        ]
+        wanted = self._wanted(members)
         attempt = self._place_in_order(members)
         if not attempt.short:
             return attempt
@@ -309,6 +307,11 @@ class Units:
             return None
         self.placement.let_some_go = True
         return attempt
+
+    def _wanted(self, members: dict[str, list[Pod]]) -> Wanted:
+        return [
+            (self.line.needed(key, self.state.gangs[key]), pods) for key, pods in members.items()
+        ]
 
     def _waiting(self, members: dict[str, list[Pod]]) -> list[Pod]:
         return [pod for pods in members.values() for pod in pods if pod.uid in self.state.waiting]
@@ -377,7 +380,14 @@ class Units:
         younger of its own rank, for the two could wait for each other.
         """
         mark = self.placement.mark()
-        for other in self.holds.behind(unit, equals=failed.holds):
+        behind = self.holds.behind(unit, equals=failed.holds)
+        if len(behind) > 1:  # where all of them would do nothing, they are not asked one by one
+            for other in behind:
+                self.holds.give_way(other, ", ".join(unit.gangs))
+            could = may_fit(self._wanted(members), self.placement.roominess)
+            self.placement.back_to(mark)
+            behind = behind if could else []
+        for other in behind:
             self.holds.give_way(other, ", ".join(unit.gangs))
             attempt = self._place_minimums(members)
             if not attempt.short:

@@ -3,6 +3,8 @@
 import pytest
 
 from state import invariants
+from state.model.rows import Pod
+from state.placement import Fit, Placement
 from tests.builders import START_US, Core, Json, cards, ended, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import GROUPS, bind_ids, crew
 
@@ -389,3 +391,24 @@ def test_a_gang_does_not_hold_the_only_node_of_a_member_of_its_own() -> None:
     core.see(node("middle", 150))
     assert {"g-driver": "middle", "g-worker": "big"} == core.binds()
     invariants.check(core.state)
+
+
+def test_a_hopeless_gang_does_not_ask_each_holder_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty hold a node each; none is large enough for the important gang, whoever lets go."""
+    core = Core()
+    core.see(*[node(f"n{index:02}", 100) for index in range(40)])
+    for index in range(40):
+        stray = member(f"l{index}-1", f"l{index}", spec={"node_selector": {"zone": "none"}})
+        core.see(loose(f"l{index}", 2), *crew(f"l{index}", 1), stray)
+    assert 40 == len(held(core))
+    tries: list[int] = []
+    fit = Placement.fit
+
+    def counted(self: Placement, pods: list[Pod], needed: int) -> Fit:
+        tries.append(needed)
+        return fit(self, pods, needed)
+
+    monkeypatch.setattr(Placement, "fit", counted)
+    large = [member(f"g-{index}", "g", 300, spec={"priority": 10}) for index in range(2)]
+    core.see(podgroup("g", 2), *large)
+    assert (40, True) == (len(held(core)), 0 < len(tries) <= 5)
