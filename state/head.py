@@ -9,19 +9,22 @@ long as the first time. Called by `state.cycle` and `state.units`.
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from state.candidates import refresh, roominess
 from state.line import Line, Unit
-from state.model.columns import Ints
+from state.model.columns import UNCOUNTED_CARDS, Ints
 from state.model.limits import HEADS_MAX
 from state.model.order import OrderKey
 from state.model.rows import Head, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.state import State
 from state.placement import Placement
+
+_CARDS: Final = -1  # the row of `room` that counts cards
 
 
 class HeadOfQueue:
@@ -146,8 +149,9 @@ class HeadOfQueue:
         columns = self.state.columns
         bound = max(len(self.state.nodes) * self.state.policy.queue.holdNodesPercent // 100, 1)
         chosen: dict[int, None] = {}
-        room = columns.total.copy()
         asked = [(self.state.scores_of(pod), count) for pod, count in self._asked(head)]
+        cards = any(scores.podclass.cards for scores, _ in asked)
+        room = np.vstack((columns.total, self._cards() if cards else columns.cards_free))
         # Who could be on few nodes chooses first; sorting keeps the order of the queue among equals.
         for scores, count in sorted(asked, key=lambda each: len(self._emptied(each[0], room, {}))):
             left = count
@@ -159,9 +163,19 @@ class HeadOfQueue:
                 left -= put
                 for axis, amount in scores.request.items():
                     room[axis, node_ord] -= put * amount
+                room[_CARDS, node_ord] -= put * scores.podclass.cards
             if left > 0:
                 return ()
         return tuple(sorted([columns.names[node_ord] for node_ord in chosen][:bound]))
+
+    def _cards(self) -> Ints:
+        """Healthy whole cards by ordinal, as if nobody used them."""
+        state, columns = self.state, self.state.columns
+        cards = np.full(columns.capacity, UNCOUNTED_CARDS, dtype=np.int64)
+        for name, node in state.nodes.items():
+            if state.devices_of(name) is not None:
+                cards[node.ord] = len(state.free_cards(name, state.pods_on.get(name, {})))
+        return cards
 
     def _asked(self, head: Unit) -> list[tuple[Pod, int]]:
         """One pod of each class that the unit needs room for, and how many of it; without members that would not fit
@@ -203,6 +217,11 @@ class HeadOfQueue:
                 total = columns.total[axis].take(ords)
                 share = columns.used[axis].take(ords) * 1_000 // np.maximum(total, 1)
                 np.maximum(in_use, share, out=in_use)
+        if scores.podclass.cards:
+            cards = room[_CARDS].take(ords)
+            np.minimum(slots, cards // scores.podclass.cards, out=slots)
+            if not scores.podclass.by_kubelet:
+                slots[cards >= UNCOUNTED_CARDS // 2] = 0
         in_use[np.isin(ords, list(chosen))] = -1
         order = np.lexsort((ords, in_use))
         return [(int(ords[i]), int(slots[i])) for i in order.tolist() if slots[i] > 0]

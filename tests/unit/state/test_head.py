@@ -3,11 +3,12 @@
 import pytest
 
 from state import invariants, snapshot
-from tests.builders import GIB, START_US, Core, Json, gone, member, node, pod, podgroup
+from tests.builders import GIB, START_US, Core, Json, cards, gone, member, node, pod, podgroup
 from tests.unit.state.test_gangs import crew
 from tests.unit.state.test_preemption import leave, runs, urgent
 
 MINUTE_US = 60_000_000
+CARD = ({"type": "gpu", "minor": 1, "resources": {"koordinator.sh/gpu-core": 100}},)
 RULES = {"holdAfter": "10m", "holdFor": "30m", "holdNodesPercent": 50}
 
 
@@ -217,3 +218,16 @@ def test_nodes_are_kept_for_whom_no_more_evictions_help() -> None:
     assert "EvictionFutile" == core.code("v")
     later(core, 10)
     assert ("default/v", ("n",)) == (core.state.head().name, core.state.head().nodes)
+
+
+@pytest.mark.parametrize("unhealthy", [(), (0,)], ids=["too few", "one is broken"])
+def test_nodes_without_the_cards_are_not_kept(unhealthy: tuple[int, ...]) -> None:
+    """Only n1 has eight cards, and where one of them is broken nothing is kept, for room on n0 helps nobody."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0"), cards("n0", 4), node("n1"), cards("n1", 8, unhealthy=unhealthy))
+    core.see(
+        pod("used", node="n1", spec={"requests": {"koordinator.sh/gpu": 100}}, allocations=CARD)
+    )
+    core.see(pod("h", spec={"requests": {"cpu": 100, "koordinator.sh/gpu": 800}}))
+    later(core, 10)
+    assert (() if unhealthy else ("n1",)) == core.state.head().nodes
