@@ -178,9 +178,7 @@ class Units:
             placement.let_some_go = placement.let_some_go or bool(kept)
             self._refuse(members, refusals)
             return
-        attempt = self._place_as_planned(members, kept) or self._place_minimums(members)
-        if attempt.short and (anew := self._place_anew(members)) is not None:
-            attempt = anew
+        attempt = self._place_as_planned(members, kept) or self._place_somehow(members)
         if attempt.short:
             needed = sum(self.line.needed(key, self.state.gangs[key]) for key in members)
             if len(kept) >= needed and any(map(self._is_coming, kept.values())):
@@ -287,6 +285,10 @@ class Units:
             self.placement.back_to(mark)
         return attempt
 
+    def _place_somehow(self, members: dict[str, list[Pod]]) -> Attempt:
+        attempt = self._place_minimums(members)
+        return (self._place_anew(members) if attempt.short else None) or attempt
+
     def _place_anew(self, members: dict[str, list[Pod]]) -> Attempt | None:
         """Places also those that hold room, as if they held none: one may stand where only another fits. None: in
         vain, or all are alike.
@@ -384,12 +386,16 @@ class Units:
         if len(behind) > 1:  # where all of them would do nothing, they are not asked one by one
             for other in behind:
                 self.holds.give_way(other, ", ".join(unit.gangs))
-            could = may_fit(self._wanted(members), self.placement.roominess)
+            for key in members:
+                for pod in self.line.held(key):
+                    self.placement.renounce(pod)
+            ready = {key: self.line.ready(key) for key in members}
+            could = may_fit(self._wanted(ready), self.placement.roominess)
             self.placement.back_to(mark)
             behind = behind if could else []
         for other in behind:
             self.holds.give_way(other, ", ".join(unit.gangs))
-            attempt = self._place_minimums(members)
+            attempt = self._place_somehow(members)
             if not attempt.short:
                 self._in_vain.clear()
                 return attempt

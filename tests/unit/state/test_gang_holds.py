@@ -412,3 +412,18 @@ def test_a_hopeless_gang_does_not_ask_each_holder_in_turn(monkeypatch: pytest.Mo
     large = [member(f"g-{index}", "g", 300, spec={"priority": 10}) for index in range(2)]
     core.see(podgroup("g", 2), *large)
     assert (40, True) == (len(held(core)), 0 < len(tries) <= 5)
+
+
+@pytest.mark.parametrize("younger", [1, 2])
+def test_a_gang_changes_places_with_what_the_younger_ones_hold(younger: int) -> None:
+    """Its driver holds the worker's only node, a younger gang the driver's other one: neither may wait for the end."""
+    core = Core()
+    stray = member("g-stray", "g", spec={"node_selector": {"zone": "none"}})
+    core.see(node("big", 300), loose("g", 2, wait_s=600), member("g-driver", "g", 100), stray)
+    for index in range(younger):
+        core.see(node(f"n{index}", 150), loose(f"l{index}", 2, created_us=START_US + 1 + index))
+        stray = member(f"l{index}-1", f"l{index}", spec={"node_selector": {"zone": "none"}})
+        core.see(member(f"l{index}-0", f"l{index}", 150), stray)
+    assert 1 + younger == len(held(core))
+    core.see(member("g-worker", "g", 300))
+    assert {"g-driver", "g-worker"} == set(core.binds())
