@@ -125,6 +125,14 @@ class Columns:
 
     def charge(self, request: dict[int, int], cards: int, ords: list[int], sign: int) -> None:
         """Uses room for one pod on each of `ords` (a node may stand there often), or gives it back."""
+        if len(ords) == 1:
+            (node_ord,) = ords
+            for axis, amount in request.items():
+                self.used[axis, node_ord] += sign * amount
+            if cards and self.cards_free.item(node_ord) < UNCOUNTED_CARDS:
+                self.cards_free[node_ord] -= sign * cards
+            self.touch(node_ord)
+            return
         at, counts = np.unique(np.array(ords, dtype=np.int64), return_counts=True)
         for axis, amount in request.items():
             self.used[axis, at] += sign * amount * counts
