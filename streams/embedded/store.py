@@ -50,6 +50,9 @@ TAIL_BYTES: Final = 16 * 1024 * 1024
 WRITE_BUFFER_BYTES: Final = 32 * 1024 * 1024
 #: A follower asks the writer's files for news at most so often.
 CATCH_UP_S: Final = 0.02
+#: How often a follower looks whether all files are there: a writer may just have merged some.
+WHOLE_TRIES: Final = 3
+WHOLE_PAUSE_S: Final = 0.1
 
 
 def _encode(timestamp_ms: int, key: bytes | None, value: bytes | None) -> bytes:
@@ -413,6 +416,7 @@ class Follower(_Database):
     def __init__(self, path: str) -> None:
         if not os.path.exists(os.path.join(path, "CURRENT")):
             raise LockstepError(f"embedded log {path}: there is none; `lockstep run` makes it")
+        _check_whole(path)
         self._directory = tempfile.TemporaryDirectory(prefix="lockstep-follow-")
         try:
             options = _options()
@@ -435,3 +439,19 @@ class Follower(_Database):
     def close(self) -> None:
         super().close()
         self._directory.cleanup()
+
+
+def _check_whole(path: str) -> None:
+    """Raises `LockstepError` when a file of the log is missing or short: a secondary instance would go back, without a
+    word, to the last moment that the files left make up.
+    """
+    options = _options()
+    options.create_if_missing(False)
+    for left in reversed(range(WHOLE_TRIES)):
+        try:
+            Rdict(path, options=options, access_type=AccessType.read_only()).close()
+            return
+        except Exception as error:
+            if not left:
+                raise _open_error(path, error) from error
+            time.sleep(WHOLE_PAUSE_S)

@@ -190,6 +190,25 @@ def test_damaged_block_is_an_error(url: str, tmp_path: Path) -> None:
             writer.close()
 
 
+@pytest.mark.parametrize("left", [None, 0.5], ids=["gone", "short"])
+def test_missing_file_is_an_error(url: str, tmp_path: Path, left: float | None) -> None:
+    """A log without one of its files is no shorter history, neither for a writer nor for a follower."""
+    filling = open_writer(url)
+    filling.append("pods", None, b"1" * 1000)
+    acquired = acquire(str(tmp_path / "log"))
+    acquired._db.flush()
+    release(acquired)
+    filling.close()
+    table = max((tmp_path / "log").glob("*.sst"), key=lambda file: file.stat().st_size)
+    if left is None:
+        table.unlink()
+    else:
+        os.truncate(table, int(table.stat().st_size * left))
+    for open_it in (open_reader, open_writer):
+        with pytest.raises(LockstepError, match=table.name):
+            open_it(url)
+
+
 def test_memory_tail_is_bounded_and_seamless(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads across the edge between database and memory see every record once."""
     monkeypatch.setattr(embedded, "TAIL_RECORDS", 10)
