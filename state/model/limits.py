@@ -20,9 +20,12 @@ SCALAR_TOUCHES_MAX: Final = 6
 RUN_MIN: Final = 8
 #: Entries of the touch log kept; a class that fell further behind is scored anew.
 TOUCH_LOG_MAX: Final = 65_536
-#: Pod classes and label sets cached at once; the oldest is forgotten first (only a cache).
+#: Pod classes cached at once; the oldest is forgotten first (only a cache).
 CLASSES_MAX: Final = 4_096
-LABEL_SETS_MAX: Final = 200_000
+#: Label sets cached at once: so many, and so many for each pod that is there. Over it all are forgotten (only a cache),
+#: for most of them are of pods that are gone.
+LABEL_SETS_MIN: Final = 4_096
+LABEL_SETS_A_POD: Final = 4
 #: Waiting pods that are told something new in one cycle; more would make a decision larger than the log takes.
 TOLD_MAX: Final = 2_000
 MINUTE_US: Final = 60_000_000

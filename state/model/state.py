@@ -14,7 +14,7 @@ from state.model.columns import UNCOUNTED_CARDS, Columns
 from state.model.crews import Crews
 from state.model.diagnoses import FOR_ROOM
 from state.model.indexes import mark, mark_under
-from state.model.limits import CLASSES_MAX, LABEL_SETS_MAX
+from state.model.limits import CLASSES_MAX, LABEL_SETS_A_POD, LABEL_SETS_MIN
 from state.model.order import OrderKey, order_key
 from state.model.parked import Parked
 from state.model.podclass import (
@@ -130,7 +130,7 @@ class State:
         key = (bytes(pod.labels), bytes(pod.annotations), pod.scheduling_group)
         found = self.memberships.get(key)
         if found is None:
-            if len(self.memberships) >= LABEL_SETS_MAX:
+            if len(self.memberships) >= self._label_sets_max():
                 self.memberships.clear()
             found = self.memberships[key] = parse_membership(*key)
         return found
@@ -169,10 +169,13 @@ class State:
         key = bytes(raw)
         found = self.interned.get(key)
         if found is None:
-            if len(self.interned) >= LABEL_SETS_MAX:
+            if len(self.interned) >= self._label_sets_max():
                 self.interned.clear()
             found = self.interned[key] = Raw(key)
         return found
+
+    def _label_sets_max(self) -> int:
+        return LABEL_SETS_MIN + LABEL_SETS_A_POD * len(self.pods)
 
     def intern_pod(self, pod: Pod) -> Pod:
         """`pod` with the one copy of each of its raw parts."""

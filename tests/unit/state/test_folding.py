@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from state import invariants
+from state.model.limits import LABEL_SETS_A_POD
 from tests.builders import (
     GIB,
     START_US,
@@ -417,3 +418,13 @@ def test_a_uid_keeps_its_name() -> None:
     invariants.check(core.state)
     assert ("default", 1) == (core.pod("p").namespace, core.pod("p").rv)
     assert [2] == [gang.min_member for gang in core.state.gangs.values()]
+
+
+def test_what_was_said_of_pods_that_are_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that no two pods share (a Job's) are kept for pods that are there, not for every pod ever seen."""
+    monkeypatch.setattr("state.model.state.LABEL_SETS_MIN", 8)
+    core = Core()
+    for number in range(100):
+        core.see(pod(f"p{number}", labels={"job": f"j{number}"}, rv=10 + 2 * number))
+        core.see(gone("pods", f"p{number}", rv=11 + 2 * number))
+    assert max(len(core.state.interned), len(core.state.memberships)) <= 8 + LABEL_SETS_A_POD
