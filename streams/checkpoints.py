@@ -65,6 +65,12 @@ class CheckpointStore:
         """Newest first. None of them has been checked yet."""
         return [self._manifests[sequence] for sequence in sorted(self._manifests, reverse=True)]
 
+    def standing(self) -> list[CheckpointManifest]:
+        """Those whose decision stands in the log, newest first: another log's, or one of an end that was lost, are none
+        of its checkpoints. Their State has not been looked at.
+        """
+        return [manifest for manifest in self.manifests if self._anchor(manifest) is not None]
+
     def refresh(self) -> None:
         """Reads what was written since."""
         for offset, key, value in self._entries():
@@ -134,10 +140,11 @@ class CheckpointStore:
         self._prune(writer)
 
     def _prune(self, writer: LogWriter) -> None:
-        kept = {manifest.sequence for manifest in self.manifests[:NEWEST_KEPT]}
+        standing = self.standing()
+        kept = {manifest.sequence for manifest in standing[:NEWEST_KEPT]}
         journal_start = self._reader.start_offset(JOURNAL)
         decisions_start = self._reader.start_offset(DECISIONS)
-        for manifest in reversed(self.manifests):
+        for manifest in reversed(standing):
             covered = (
                 manifest.journal_offset >= journal_start
                 and manifest.decisions_offset > decisions_start
@@ -247,15 +254,20 @@ class Checkpointer:
         self._writer = writer
         self._records = records
         self._time_us = time_us
-        newest = store.manifests[0] if store.manifests else None
+        newest = self._newest = next(iter(store.standing()), None)
         self._last_sequence = newest.sequence if newest else 0
         self._last_us = newest.timestamp_us if newest else None
         self._taken: Taken | None = None
 
     @property
     def newest(self) -> CheckpointManifest | None:
-        """The newest checkpoint on the topic, as far as this process knows."""
-        return next(iter(self._store.manifests), None)
+        """The log's newest checkpoint, as far as this process knows."""
+        return self._newest
+
+    def look(self) -> None:
+        """Learns which checkpoints others have written since. May run in a thread."""
+        self._store.refresh()
+        self._newest = next(iter(self._store.standing()), None)
 
     def on_decided(self, state: State, journal_offset: int, *, force: bool = False) -> None:
         """After a decision: takes State when it is time, or `force`. `journal_offset`: where the
@@ -291,6 +303,7 @@ class Checkpointer:
         fields["log_id"] = self._store.log_id()
         manifest = CheckpointManifest.model_validate_json(encode(fields))
         self._store.write(self._writer, manifest, chunks)
+        self._newest = manifest
 
 
 def open_commands(state: State | Frozen) -> tuple[dict[str, Any], ...]:
