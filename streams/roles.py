@@ -373,16 +373,24 @@ class DeciderRole:
         self.published += len(pending)
 
     async def _checkpoint_beside(self) -> None:
-        """Has a checkpoint written beside the decisions, one at a time, if this process leads."""
+        """Has a checkpoint written beside the decisions, one at a time, if this process leads; else it looks for the
+        leader's.
+        """
         sequence = self.decider.decisions.sequence
         taken = self.checkpointer.claim(sequence)
-        if taken is None or not self._leadership.active:
+        if taken is None:
             return
         if self._writing is not None:
             await self._writing
-        self._writing = asyncio.create_task(
-            self._write_checkpoint(taken, self.decider.accepted_offset)
+        leads = self._leadership.active
+        work = (
+            self._write_checkpoint(taken, self.decider.accepted_offset) if leads else self._look()
         )
+        self._writing = asyncio.create_task(work)
+
+    async def _look(self) -> None:
+        with suppress(LockstepError):  # only metrics tell of it, and it is looked again
+            await asyncio.to_thread(self.checkpointer.look)
 
     async def _write_checkpoint(self, taken: Taken, decision_offset: int) -> None:
         began = time.monotonic()

@@ -154,6 +154,25 @@ def test_a_standby_writes_no_checkpoint(log: Log) -> None:
     play(story)
 
 
+def test_a_standby_knows_of_the_leaders_checkpoints(log: Log) -> None:
+    """Else its metrics would say that none gets written, and the alert would ring for every standby."""
+
+    async def story() -> None:
+        async with Process(log, always=False) as leader, Process(log, always=False) as standby:
+            for process in (leader, standby):
+                store = CheckpointStore(log.reader)
+                process.decider.checkpointer = Checkpointer(store, log.writer, records=1)
+            leader.leadership.acquire()
+            for number in range(3):
+                log.publish("nodes", node(f"n{number}"))
+                await until(lambda n=number: f"n{n}" in standby.decider.decider.state.nodes)
+                await until(lambda: not standby.decider.decider.unpublished())
+                await until(lambda: leader.decider.checkpointer.newest is not None)
+            await until(lambda: standby.decider.checkpointer.newest is not None)
+
+    play(story)
+
+
 def test_a_take_over_goes_on_where_the_journal_stands(log: Log) -> None:
     """The old leader lost its Lease, the new one writes: the old one stands by, and nothing is taken twice."""
 
