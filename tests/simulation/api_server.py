@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from producers.kube import Expired, UnknownKind
 from producers.simulated.cluster import Cluster
@@ -35,6 +36,8 @@ from tests.simulation.clock import Clock
 #: Watch events kept; a version that is older has expired.
 HISTORY_MAX = 400
 CALL_TIMEOUT_US = 1_500_000
+#: The answer to an eviction gets lost so many times as easily as that to a bind: there are few evictions.
+EVICTION_CHANCES = 5
 #: Bumped, a restored etcd counts on from so far above every version that it ever gave.
 BUMP = 1_000
 _KIND_OF = {kind.resource: kind for kind in KINDS}
@@ -185,6 +188,14 @@ class ApiServer(Cluster):
         self.collect()
         self.on_call(Call(sent, self.clock.now_us, reply))
         return reply
+
+    def _terminate(self, pod: Raw) -> None:
+        """Every other pod takes some seconds to end, as with a grace period; which ones its uid says."""
+        lot = crc32(uid_of(pod).encode())
+        if lot % 2:
+            place = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            self.faults.slow_us.setdefault(place, (1 + lot // 2 % 20) * 1_000_000)
+        super()._terminate(pod)
 
     def lease_holder(self) -> str:
         """Who holds the Lease now; empty: nobody, or it has run out."""
@@ -385,7 +396,8 @@ class SimulatedWriter:
         )
         while not done and server.clock.now_us - sent.sent_us < CALL_TIMEOUT_US:
             await self._travel()
-        if not done or chaos.happens("answer_lost"):
+        chances = 1 if isinstance(command, BindPod) else EVICTION_CHANCES
+        if not done or any(chaos.happens("answer_lost") for _ in range(chances)):
             return Response(UNKNOWN, "Timeout", "no answer")
         return _response(done[0])
 

@@ -44,6 +44,7 @@ class ClusterAudit:
         self._devices: dict[str, Changed] = {}
         self._bound_at: dict[str, int] = {}
         self._binds: dict[str, str] = {}
+        self._evicted_us: dict[str, int] = {}  # uid -> when an eviction first took effect
         #: What a restore changed and State does not say yet: by table and key.
         self._undone: dict[tuple[str, str], None] = {}
         #: The last decision that could not know of the restore.
@@ -68,6 +69,7 @@ class ClusterAudit:
         self._orders.read()
         self.read()
         self._binds.clear()
+        self._evicted_us.clear()
         self._bound_at.clear()
         self._nodes.clear()
         self._devices.clear()
@@ -105,6 +107,8 @@ class ClusterAudit:
             self._check_node(command.node, command.uid)
             if order.sequence > self._unaware_until:
                 self._check_choice(order, command.node)
+        else:
+            self._check_eviction(call, order)
 
     def check_ends(self) -> None:
         """Every `Applied` that was folded since is true by now."""
@@ -163,6 +167,13 @@ class ClusterAudit:
         ]
 
     # What must hold
+
+    def _check_eviction(self, call: Call, order: Order) -> None:
+        """Whoever evicts has looked at the pod before: what has taken effect by then is not sent again."""
+        command, sent_us = call.sent.command, call.sent.sent_us
+        if self._evicted_us.setdefault(command.uid, call.arrived_us) < sent_us:
+            detail = f"{command.name} was evicted already when {command.id} was sent"
+            raise Violation("evicted-again", order.sequence, command.uid, detail)
 
     def _check_node(self, name: str, uid: str) -> None:
         """After a bind: room and GPUs of the node, unless something there was not known yet."""

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 import schemas.observations
-from schemas.envelope import CheckpointManifest
+from schemas.envelope import CheckpointManifest, EvictPod
 from schemas.topics import DECISIONS
 from state import machine
 from state.holds import Holds
@@ -33,7 +33,7 @@ from streams.checkpoints import CheckpointStore
 from streams.place import Places
 from streams.sequencer import Sequencer
 from streams.sink.lease import Lease
-from streams.sink.outcomes import judge
+from streams.sink.outcomes import NotDone, judge, judge_pod
 from streams.sink.sink import Sink
 from streams.tables import Rows, TablesRole
 
@@ -189,6 +189,17 @@ def hopeful_sink() -> AbstractContextManager[Any]:
     return patch("streams.sink.sink.judge", planted)
 
 
+def repeating_sink() -> AbstractContextManager[Any]:
+    """A sink does not see that a pod is leaving already, and evicts it once more."""
+
+    def planted(command: Any, read: Any, why: Any) -> Any:
+        verdict = judge_pod(command, read, why)
+        leaves = isinstance(command, EvictPod) and getattr(verdict, "outcome", "") == "Applied"
+        return NotDone(read.body) if leaves else verdict
+
+    return patch("streams.sink.sink.judge_pod", planted)
+
+
 def forgetful_sink() -> AbstractContextManager[Any]:
     """A sink that begins to act does not take over what is open."""
     activate = Sink.activate
@@ -304,6 +315,7 @@ CANARIES: dict[str, Canary] = {
     "a message taken twice": Canary(taken_twice, ("intake-taken-twice", "positions-went-back")),
     "acting without the Lease": Canary(acts_without_lease, ("acted-without-lease",)),
     "no answer taken for done": Canary(hopeful_sink, ("false-result",)),
+    "a resent eviction": Canary(repeating_sink, ("evicted-again",)),
     "a torn checkpoint": Canary(torn_checkpoint, ("digest-differs", "refold-differs")),
     "a foreign checkpoint": Canary(
         foreign_checkpoint,
