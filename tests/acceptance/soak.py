@@ -36,6 +36,7 @@ CAPACITY_S, SHARE_OF_CAPACITY = 60.0, 0.6
 SAMPLE_S, FAULT_S, FROZEN_S = 5.0, 60.0, 15.0
 #: Memory is compared from here on, and its growth counts in runs of at least so many minutes.
 WARM_UP_S, JUDGED_MINUTES, GROWTH_MAX = 300.0, 20.0, 5.0
+SAMPLES_MIN = 5
 #: How long all faults take, each once: as much is compared with as much, for a restart is a fault too.
 ROUND_S = 6 * FAULT_S
 DOCS = Path(__file__).parents[2] / "docs" / "soak"
@@ -47,6 +48,7 @@ FIELDS = (
     "waiting",
     "bind_s",
     "created",
+    "leader",
     "fault",
 )
 
@@ -59,9 +61,10 @@ quarter does not count. Where no pod is without a node at the median look, the A
 and the pair could take more.
 
 Memory is the resident set. Compared are medians: of the first {ROUND_S:g} s after a warm-up of {WARM_UP_S:g} s, and of
-the last {ROUND_S:g} s, each with every fault once; a shorter run takes a quarter for warm-up and halves the rest. `a`
-is frozen but never restarted. `b` is killed or stopped twice a round and starts again from the log, so its figure says
-whether a longer log costs it more.
+the last {ROUND_S:g} s, each with every fault once; a shorter run takes a quarter for warm-up and halves the rest. Like
+is compared with like: who leads also informs, lists and keeps tables, and how long each leads differs from round to
+round. `a` is frozen but never restarted. `b` is killed or stopped twice a round and starts again from the log, so its
+figures say whether a longer log costs it more.
 """
 
 
@@ -178,8 +181,8 @@ class Soak:
         threading.Thread(target=follow, daemon=True).start()
 
     def _sample(self) -> Sample:
-        scrapes = [self._scrape(name) for name in ("a", "b")]
-        leading = max(scrapes, key=lambda scrape: scrape.get("lockstep_lease_held", 0))
+        scrapes = {name: self._scrape(name) for name in ("a", "b")}
+        leading = scrapes[_leader(scrapes) or "a"]
         return {
             "seconds": round(self.now_s, 1),
             "rss_a_mib": _rss_mib(self._pair.runs["a"].pid),
@@ -188,6 +191,7 @@ class Soak:
             "waiting": leading.get("lockstep_observations_waiting", ""),
             "bind_s": "",
             "created": self._load.created,
+            "leader": _leader(scrapes),
             "fault": "",
         }
 
@@ -200,6 +204,12 @@ class Soak:
         except (OSError, http.client.HTTPException):
             return {}
         return {metric: sum(values.values()) for metric, values in found.items()}
+
+
+def _leader(scrapes: dict[str, dict[str, float]]) -> str:
+    """Who says that it holds the Lease; empty: nobody, or one that was frozen does, too."""
+    holders = [name for name, scrape in scrapes.items() if scrape.get("lockstep_lease_held", 0)]
+    return holders[0] if len(holders) == 1 else ""
 
 
 def _rss_mib(pid: int) -> float | str:
@@ -230,14 +240,28 @@ class Growth:
         return f"{self.early:.1f} to {self.late:.1f} MiB ({self.percent:+.1f} %)"
 
 
-def _growth(points: list[tuple[float, float]]) -> Growth:
-    """In a short run warm-up is a quarter of it, and half of the rest is compared with half."""
-    end_s = points[-1][0]
+def _growth(points: list[tuple[float, float]], end_s: float) -> Growth | None:
+    """In a short run warm-up is a quarter of it, and half of the rest is compared with half. None: too few samples."""
     warm_s = min(WARM_UP_S, end_s / 4)
     span_s = min(ROUND_S, (end_s - warm_s) / 2)
     early = [value for seconds, value in points if warm_s <= seconds <= warm_s + span_s]
     late = [value for seconds, value in points if seconds >= end_s - span_s]
+    if min(len(early), len(late)) < SAMPLES_MIN:
+        return None
     return Growth(statistics.median(early), statistics.median(late))
+
+
+def _growths(samples: list[Sample]) -> dict[str, Growth]:
+    """Of each process while it leads, and while the other one does."""
+    end_s = float(samples[-1]["seconds"])
+    found = {}
+    for name, other in (("a", "b"), ("b", "a")):
+        for leader, role in ((name, "leading"), (other, "standing by")):
+            chosen = [sample for sample in samples if sample["leader"] == leader]
+            growth = _growth(_points(chosen, f"rss_{name}_mib"), end_s)
+            if growth is not None:
+                found[f"`{name}` {role}"] = growth
+    return found
 
 
 def _write(soak: Soak) -> None:
@@ -265,7 +289,7 @@ def _report(soak: Soak, pair: Pair, load: Load, took: Taken) -> bool:
     twice = sum(count > 1 for count in binds.values())
     latency = sorted(value for _, value in _points(soak.samples, "bind_s"))
     lag = [value for _, value in _points(soak.samples, "lag_records")]
-    growth = {name: _growth(_points(soak.samples, f"rss_{name}_mib")) for name in ("a", "b")}
+    growths = _growths(soak.samples)
     lines = [
         f"- {took}",
         f"- {MINUTES:g} minutes, {NODES} nodes; {len(soak.faults)} faults",
@@ -273,7 +297,8 @@ def _report(soak: Soak, pair: Pair, load: Load, took: Taken) -> bool:
         f" {load.finished} finished, {load.failed} failed",
         f"- bound {len(binds)}, of these more than once: {twice}",
         f"- verify: {found['differences']} differences in {found['records']} records",
-        f"- memory growth after warm-up: `a` {growth['a']}, `b` {growth['b']}",
+        "- memory growth after warm-up: "
+        + ", ".join(f"{what} {growth}" for what, growth in growths.items()),
         f"- records without a decision: at most {max(lag, default=0):g}, at the end {lag[-1] if lag else 0:g}",
         f"- a probe's bind: median {statistics.median(latency):.2f} s, worst {latency[-1]:.1f} s",
     ]
@@ -283,7 +308,7 @@ def _report(soak: Soak, pair: Pair, load: Load, took: Taken) -> bool:
         + f"\n\n{NOTES}\n![memory, lag and latency over time](soak.svg)\n"
     )
     print("\n".join(lines))
-    flat = MINUTES < JUDGED_MINUTES or all(each.percent < GROWTH_MAX for each in growth.values())
+    flat = MINUTES < JUDGED_MINUTES or all(each.percent < GROWTH_MAX for each in growths.values())
     return flat and (code, twice) == (0, 0)
 
 
