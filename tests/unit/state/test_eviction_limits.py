@@ -104,16 +104,3 @@ def test_old_rounds_are_forgotten() -> None:
     assert begun_us + 3_600 * SECOND_US == core.decisions[-1].next_deadline_us
     later(core, 3_600)
     assert "r1" in evicted(core)
-
-
-@pytest.mark.xfail(strict=True, reason="of a class the first is tried, the others at the next news")
-def test_what_is_futile_for_one_is_not_for_another_of_its_class() -> None:
-    """The set put its pod back for the first one's owner; for the second's it never did, and it waits for no news."""
-    core = Core(evictions={"futileMax": 1})
-    core.see(node("n", 100), runs("a", "n", owner="set"), urgent("before", owner="job"))
-    leave(core, "a")
-    core.see(gone("pods", "before"), runs("large", "n", priority=50))
-    core.see(urgent("first", owner="job"), urgent("second", owner="other"))
-    core.see(gone("pods", "large"), runs("b", "n", owner="set"))
-    rest(core)
-    assert ("EvictionFutile", {"second": "n"}) == (core.code("first"), kept(core))
