@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
@@ -106,6 +107,16 @@ def _check_standby(settings: Any) -> None:
         raise LockstepError("--standby: who leads is said by the Lease, which comes with --sink")
 
 
+def _check_datadir(datadir: Path) -> None:
+    """Raises `LockstepError` where no tables can be kept."""
+    try:
+        datadir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LockstepError(f"--datadir {datadir}: cannot be made: {error.strerror}") from error
+    if not os.access(datadir, os.W_OK | os.X_OK):
+        raise LockstepError(f"--datadir {datadir}: cannot be written")
+
+
 async def _serve(build: Any, settings: Any) -> None:
     """Serves metrics around the service's run, and for a while after it has failed."""
     from streams.metrics import Metrics
@@ -139,6 +150,7 @@ async def _run(build: Any, settings: Any, metrics: Any) -> None:
     for number in SIGNALS:
         loop.add_signal_handler(number, service.stop.set)
     try:
+        _check_datadir(settings.datadir)
         if settings.standby and not await service.wait_for_history():
             return
         with progress_bar("recovery") as progress:

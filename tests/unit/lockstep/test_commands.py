@@ -156,6 +156,16 @@ def test_a_log_that_is_not_there(cli: Run, tmp_path: Path) -> None:
         assert (2, 1) == (code, len(err.splitlines()))
 
 
+def test_a_datadir_that_is_a_file_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    """No traceback: the option and the path are named, and nothing is appended to the log."""
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "lockstep.main", "run", "--sequencer"]
+    places = ["--log", f"embedded://{tmp_path}/log", "--datadir", f"{tmp_path}/file"]
+    done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=60)
+    expected = f"lockstep: --datadir {tmp_path}/file: cannot be made: File exists\n"
+    assert (2, expected) == (done.returncode, done.stderr)
+
+
 def test_decisions_are_printed_as_they_stand(cli: Run, url: str) -> None:
     """One a line, from a sequence on."""
     code, out, _ = cli("decisions", "--log", url, "--from", "3")
