@@ -78,7 +78,7 @@ acceptance: $(READY) services ## the long runs, in one; the output is kept as do
 	@mkdir -p docs/acceptance
 	# Kept are what each test prints, its seconds, and what failed; not where this machine keeps its files.
 	{ echo "Commit $$(git rev-parse --short HEAD), $$(date -u +%F), $$(nproc) cores, FAILOVER_RUNS=$(FAILOVER_RUNS)"
-	  FAILOVER_RUNS=$(FAILOVER_RUNS) $(PYTEST) tests -m acceptance --no-header -rP --show-capture=stdout \
+	  FAILOVER_RUNS=$(FAILOVER_RUNS) $(PYTEST) tests -m acceptance --no-header -rP --tb=line --show-capture=stdout \
 	    --durations=0 --durations-min=1
 	} | sed -u -e "s|$(CURDIR)/||g" -e "s|$$HOME/|~/|g" -e "s|$${TMPDIR:-/tmp}/|TMP/|g" | tee docs/acceptance/last.txt
 

@@ -5,10 +5,12 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3.exceptions import ProtocolError
 
 from schemas.codec import encode
 from schemas.topics import RESOURCES
@@ -65,9 +67,13 @@ def home(admin: Api) -> Iterator[str]:
     admin.create(manifests.namespace(name))
     yield name
     admin.delete(f"/api/v1/namespaces/{name}")
-    admin.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
-    # Thousands of pods take the API server a while, more so where other suites run beside this one.
-    wait_for("the pods to go", lambda: not admin.pods(name), seconds_max=300)
+
+    def emptied() -> bool:
+        with suppress(ProtocolError):  # thousands of them may take longer than a request may
+            admin.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
+        return not admin.pods(name)
+
+    wait_for("the pods to go", emptied, seconds_max=300)
 
 
 Start = Callable[..., LockstepRun]

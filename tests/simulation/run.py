@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.simulation.simulation import Outcome, Simulation
 def main() -> int:
     """Runs the seeds from `--seed` on."""
     asked = _arguments()
-    begun, failed = time.monotonic(), 0
+    begun, failed, counts = time.monotonic(), 0, Counter[str]()
     plans = [Plan(seed, asked.rounds) for seed in range(asked.seed, asked.seed + asked.runs)]
     jobs = max(1, min(asked.jobs, len(plans)))
     context = multiprocessing.get_context("spawn")
@@ -31,11 +32,13 @@ def main() -> int:
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_be_silent) as pool:
         for outcome in pool.map(_run, plans):
             print(outcome, flush=True)
+            counts += outcome.counts + Counter(records=outcome.records)
             if outcome.failure is not None:
                 failed += 1
                 if failed <= asked.shrink_max:
                     _shrink(outcome, asked.kept)
     wall_s = time.monotonic() - begun
+    print("in all: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
     print(f"{asked.runs} seeds on {jobs} processes, {failed} failed, {wall_s:.1f} s")
     return 1 if failed else 0
 
