@@ -116,7 +116,8 @@ class KafkaReader:
         self._next = 0
         self._known: set[str] = set()  # topics that have answered
         self._high = 0  # end of the assigned topic when last asked
-        self._doubts = _Doubts()
+        self._absent = _Doubts()  # topics that the broker says are not there
+        self._short = _Doubts()  # topics that end before what was read
         self._lost = False  # the last question had no answer
         self._consumer = self._open()
 
@@ -185,11 +186,12 @@ class KafkaReader:
                     self._lost = True
                     timeout_s = self._settings.timeout_s
                     missing = known and code in MISSING
-                    if missing and self._doubts.gone(self._consumer, name, timeout_s):
+                    if missing and self._absent.gone(self._consumer, name, timeout_s):
                         raise _deleted(name, "is no longer at the broker") from error
                     raise
                 else:
                     self._known.add(topic)
+                    self._absent.dispel(name)
                     return int(low), int(high)
 
     def _name(self, topic: str) -> str:
@@ -223,8 +225,8 @@ class KafkaReader:
             low, high = self._watermarks(topic)
             name = self._name(topic)
             if offset <= high:
-                self._doubts.dispel(name)
-            elif self._doubts.confirmed(name):
+                self._short.dispel(name)
+            elif self._short.confirmed(name):
                 raise _deleted(name, f"ends at offset {high}, though offset {offset - 1} was read")
             if offset > high or (offset == high and timeout_s <= 0):
                 return []

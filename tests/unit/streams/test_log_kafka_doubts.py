@@ -1,0 +1,57 @@
+"""A Kafka reader that a broker tells for a moment, now and then, that a topic is not there."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from schemas.errors import Fatal, Unavailable
+from streams import log_kafka
+from streams.log import LogAddress, LogSettings
+from streams.log_kafka import KafkaReader
+
+
+class Client:
+    """Answers, or knows no topic (a broker that has just started)."""
+
+    def __init__(self) -> None:
+        self.starting = False
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if self.starting:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return 0, 5
+
+    def list_topics(self, **_: object) -> Any:
+        return SimpleNamespace(topics={} if self.starting else {"journal": None})
+
+    def poll(self, _: float) -> None:
+        """Nothing to tell."""
+
+    def unassign(self) -> None:
+        """Nothing is assigned."""
+
+    def close(self) -> None:
+        """Replaced by another one."""
+
+
+def test_what_a_broker_denied_long_ago_does_not_count_when_it_denies_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the two it answered, so the topic was there: only what it denies all the time is gone."""
+    client, now_s = Client(), [0.0]
+    monkeypatch.setattr(KafkaReader, "_open", lambda _: client)
+    monkeypatch.setattr(log_kafka.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(log_kafka.time, "sleep", lambda s: now_s.__setitem__(0, now_s[0] + s))
+    reader = KafkaReader(LogAddress.parse("kafka://nowhere:9"), 0, LogSettings(timeout_s=1.0))
+    for _ in range(3):
+        client.starting = False
+        assert 5 == reader.end_offset("journal")
+        now_s[0] += 60
+        client.starting = True
+        with pytest.raises(Unavailable):
+            reader.end_offset("journal")
+    now_s[0] += 60
+    with pytest.raises(Fatal, match="deleted"):
+        reader.end_offset("journal")
