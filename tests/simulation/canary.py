@@ -46,6 +46,7 @@ class Canary:
 
     plant: Plant
     caught_as: tuple[str, ...]
+    first_seed: int = 1  # where an occasion is near
 
 
 def double_release() -> AbstractContextManager[Any]:
@@ -316,10 +317,11 @@ CANARIES: dict[str, Canary] = {
     "acting without the Lease": Canary(acts_without_lease, ("acted-without-lease",)),
     "no answer taken for done": Canary(hopeful_sink, ("false-result",)),
     "a resent eviction": Canary(repeating_sink, ("evicted-again",)),
-    "a torn checkpoint": Canary(torn_checkpoint, ("digest-differs", "refold-differs")),
+    "a torn checkpoint": Canary(torn_checkpoint, ("digest-differs", "refold-differs"), 31),
     "a foreign checkpoint": Canary(
         foreign_checkpoint,
         ("tables-differ", "digest-differs", "refold-differs", "placed-before-sync"),
+        81,
     ),
     "a lost tail unnoticed": Canary(
         blind_to_loss, ("kept-a-lost-place", "decision-of-a-stale-record")
