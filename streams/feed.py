@@ -333,7 +333,16 @@ class Feed:
         if not starting.done():
             starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        await self.app.stop()
+        try:
+            await self.app.stop()
+        except Exception as error:  # noqa: BLE001  (a library's; what it was needed for is over)
+            event(
+                logger,
+                logging.WARNING,
+                "faust_app_not_stopped",
+                app=self.app.conf.id,
+                error=repr(error),
+            )
 
 
 def check_gapless(topic: str, expected: int, records: list[LogRecord]) -> None:

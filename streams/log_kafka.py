@@ -40,6 +40,8 @@ GONE_S: Final = 20.0
 #: A client that had answers before and has none for so long is replaced, and the new one has the rest of the time.
 _STUCK_S: Final = 5.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+#: (brokers, topic) that have answered in this process, whoever asked: a broker that denies one has only just started.
+_answered: set[tuple[str, str]] = set()
 
 
 def _whole_name(address: LogAddress, topic: str) -> str:
@@ -114,7 +116,7 @@ class KafkaReader:
         self._lock = threading.RLock()
         self._assigned: str | None = None
         self._next = 0
-        self._known: set[str] = set()  # topics that have answered
+        self._had_answers = False
         self._high = 0  # end of the assigned topic when last asked
         self._absent = _Doubts()  # topics that the broker says are not there
         self._short = _Doubts()  # topics that end before what was read
@@ -155,7 +157,7 @@ class KafkaReader:
         """
         started, timeout_s = time.monotonic(), self._settings.timeout_s
         with self._lock:
-            if self._known and not self._lost and timeout_s > _STUCK_S:
+            if self._had_answers and not self._lost and timeout_s > _STUCK_S:
                 try:
                     return self._ask(topic, _STUCK_S)
                 except Unavailable:
@@ -166,7 +168,8 @@ class KafkaReader:
             return self._ask(topic, max(started + timeout_s - time.monotonic(), 1.0))
 
     def _ask(self, topic: str, within_s: float) -> tuple[int, int]:
-        name, known, started = self._name(topic), topic in self._known, time.monotonic()
+        name, started = self._name(topic), time.monotonic()
+        known = (self._address.place, name) in _answered
         with translated(self._address, name, self._consumer, known=known):
             while True:
                 try:
@@ -190,7 +193,8 @@ class KafkaReader:
                         raise _deleted(name, "is no longer at the broker") from error
                     raise
                 else:
-                    self._known.add(topic)
+                    _answered.add((self._address.place, name))
+                    self._had_answers = True
                     self._absent.dispel(name)
                     return int(low), int(high)
 
@@ -317,7 +321,7 @@ class KafkaWriter:
         self._lock = threading.Lock()
         self._closed = False
         self._producer: Producer | None = None
-        self._known: set[str] = set()
+        self._found: set[str] = set()  # topics that this writer has seen with a leader
         self._doubts = _Doubts()
 
     def _name(self, topic: str) -> str:
@@ -325,11 +329,13 @@ class KafkaWriter:
         out.
         """
         name = _whole_name(self._address, topic)
-        if topic not in self._known:
-            with translated(self._address, name, self._open()):
+        if topic not in self._found:
+            key = (self._address.place, name)
+            with translated(self._address, name, self._open(), known=key in _answered):
                 if await_topics(self._open(), {name}, self._settings, _SPREADING_S):
                     raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
-            self._known.add(topic)
+            self._found.add(topic)
+            _answered.add(key)
         return name
 
     def _open(self) -> Producer:
@@ -387,7 +393,7 @@ class KafkaWriter:
             reports[index] = error, message.offset()
 
         name = self._name(topic)
-        with translated(self._address, name):
+        with translated(self._address, name, known=True):
             try:
                 producer.produce(name, value, key, partition=self._domain, on_delivery=on_delivery)
             except BufferError as error:

@@ -19,13 +19,12 @@ from streams.decider import Decider
 from streams.log import Entry, LogReader, LogRecord, LogWriter
 from streams.logs import event
 from streams.place import check_given
+from streams.retry import retry_s
 from streams.sequencer import Sequencer
 from streams.timekeeper import Timekeeper
 
 logger = logging.getLogger(__name__)
 
-RETRY_S: Final = 0.2
-RETRY_S_MAX: Final = 5.0
 READ_LIMIT: Final = 128
 #: What was appended and has not been read back for so long is appended again: the log has lost it, or is slow.
 #: Either is safe: of two equal places one is accepted.
@@ -176,7 +175,7 @@ class SequencerRole:
             except Unavailable as error:
                 failures += 1
                 event(logger, logging.WARNING, "append_failed", error=str(error))
-                await asyncio.sleep(min(RETRY_S_MAX, RETRY_S * 2**failures))
+                await asyncio.sleep(retry_s(failures))
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wait_s()):
@@ -341,14 +340,22 @@ class DeciderRole:
             except Unavailable as error:
                 failures += 1
                 event(logger, logging.WARNING, "publish_failed", error=str(error))
-                await asyncio.sleep(min(RETRY_S_MAX, RETRY_S * 2**failures))
+                await asyncio.sleep(retry_s(failures))
                 self._wake.set()
 
     async def finish(self, reader: LogReader) -> None:
-        """At a clean stop: a checkpoint of what has been decided, if its decision is in the log."""
+        """At a clean stop: a checkpoint of what has been decided, if its decision is in the log.
+
+        None while the log does not answer: a checkpoint is only a shortcut, and the stop stays a clean one.
+        """
         decider = self.decider
         self.checkpointer.on_decided(decider.state, decider.journal_offset, force=True)
-        for record in reader.read(DECISIONS, decider.decisions_offset, 10_000):
+        try:
+            last = reader.read(DECISIONS, decider.decisions_offset, 10_000)
+        except Unavailable as error:
+            event(logger, logging.WARNING, "checkpoint_failed", error=str(error))
+            return
+        for record in last:
             decider.on_decision(record.offset, record.value or b"")
         await self._checkpoint_beside()
         if self._writing is not None:

@@ -5,16 +5,22 @@ the `Sink` does, while its Lease holds.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from schemas.envelope import BindPod, Command, PatchStatus
+from schemas.errors import Unavailable
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain, StallWatch
 from streams.log import LogReader, LogRecord
+from streams.logs import event
+from streams.retry import retry_s
 from streams.sink.commands import read_commands
 from streams.sink.sink import Sink
+
+logger = logging.getLogger(__name__)
 
 READ_LIMIT: Final = 128
 
@@ -66,17 +72,31 @@ class SinkRole:
         await self._take_all(records)
 
     async def read_to_end(self) -> None:
-        """Returns once every decision that was in the log at the time of the call has been taken."""
-        end = await asyncio.to_thread(self._reader.end_offset, DECISIONS)
-        while self._next < end:
-            found = await asyncio.to_thread(self._reader.read, DECISIONS, self._next, READ_LIMIT)
-            await self._take_all(found)
+        """Returns once every decision that was in the log at the time of the call has been taken.
+
+        A log that does not answer is asked again: who just got the Lease must not give up over it.
+        """
+        failures = 0
+        while True:
+            try:
+                await self._read_to_end()
+                break
+            except Unavailable as error:
+                event(logger, logging.WARNING, "log_unavailable", topic=DECISIONS, error=str(error))
+                await asyncio.sleep(retry_s(failures))
+                failures += 1
         if self._past is not None:
             statuses, self._past = self._past, None
             if self._sink is not None:
                 self._sink.on_decision(
                     [status for status in statuses.values() if self._still_waits(status.uid)]
                 )
+
+    async def _read_to_end(self) -> None:
+        end = await asyncio.to_thread(self._reader.end_offset, DECISIONS)
+        while self._next < end:
+            found = await asyncio.to_thread(self._reader.read, DECISIONS, self._next, READ_LIMIT)
+            await self._take_all(found)
 
     async def _take_all(self, records: Iterable[LogRecord]) -> None:
         """One after the other, in turns with the rest of the event loop."""

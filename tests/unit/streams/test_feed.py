@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -200,3 +201,28 @@ def test_a_log_that_lost_its_end_ends_the_feed(url: str, monkeypatch: pytest.Mon
 
     with pytest.raises(Fatal, match="journal: offset 2 holds another entry"):
         run(Feed(url, "test", {"journal": 0}, cut))
+
+
+def test_an_app_that_cannot_be_stopped_does_not_end_the_service(url: str) -> None:
+    """At a takeover feeds are exchanged while brokers may be away; the old one's App is needed no more."""
+
+    class App:
+        """As much of Faust's as a feed without tables asks for."""
+
+        tables: tuple[str, ...] = ()
+        crashed = False
+        conf = SimpleNamespace(id="test.role")
+        consumer = SimpleNamespace(assignment=frozenset)
+
+        async def start(self) -> None:
+            pass
+
+        async def stop(self) -> None:
+            raise ConnectionError("no broker")
+
+    fill(url, "pods", 3)
+    taken = Taken({"pods": 3})
+    feed = Feed(url, "role", {"pods": 0}, taken)
+    feed.app = App()
+    run(feed, taken)
+    assert [0, 1, 2] == taken.offsets["pods"]

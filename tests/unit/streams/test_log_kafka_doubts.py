@@ -1,4 +1,4 @@
-"""A Kafka reader that a broker tells for a moment, now and then, that a topic is not there."""
+"""A Kafka client that a broker tells for a moment, now and then, that a topic is not there."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas.errors import Fatal, Unavailable
+from schemas.errors import Fatal, LockstepError, Unavailable
 from streams import log_kafka
 from streams.log import LogAddress, LogSettings
-from streams.log_kafka import KafkaReader
+from streams.log_kafka import KafkaReader, KafkaWriter
 
 
 class Client:
@@ -32,8 +32,17 @@ class Client:
     def unassign(self) -> None:
         """Nothing is assigned."""
 
+    def purge(self, **_: object) -> None:
+        """Nothing waits."""
+
     def close(self) -> None:
         """Replaced by another one."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has just started."""
+    monkeypatch.setattr(log_kafka, "_answered", set())
 
 
 def test_what_a_broker_denied_long_ago_does_not_count_when_it_denies_again(
@@ -55,3 +64,21 @@ def test_what_a_broker_denied_long_ago_does_not_count_when_it_denies_again(
     now_s[0] += 60
     with pytest.raises(Fatal, match="deleted"):
         reader.end_offset("journal")
+
+
+def test_who_takes_over_while_a_broker_starts_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby writes its first record then. It took the topic for missing, though its reader knew it, and ended."""
+    client = Client()
+    monkeypatch.setattr(KafkaReader, "_open", lambda _: client)
+    monkeypatch.setattr(KafkaWriter, "_open", lambda _: client)
+    monkeypatch.setattr(log_kafka, "_SPREADING_S", 0.0)
+    address, settings = LogAddress.parse("kafka://nowhere:9"), LogSettings(timeout_s=1.0)
+    client.starting = True
+    with pytest.raises(LockstepError, match="no topic lockstep.journal") as unknown:
+        KafkaWriter(address, 0, settings).append("journal", None, b"")
+    assert not isinstance(unknown.value, Unavailable)
+    client.starting = False
+    assert 5 == KafkaReader(address, 0, settings).end_offset("journal")
+    client.starting = True
+    with pytest.raises(Unavailable):
+        KafkaWriter(address, 0, settings).append("journal", None, b"")

@@ -13,8 +13,8 @@ from schemas.topics import CHECKPOINTS, DEADLETTER, DECISIONS, JOURNAL
 from streams.checkpoints import Checkpointer, CheckpointStore
 from streams.feed import Feed
 from streams.history import Start, accepted_records
-from streams.log import Entry
-from streams.log_memory import cut_memory_log, drop_memory_log
+from streams.log import Entry, LogRecord
+from streams.log_memory import MemoryReader, cut_memory_log, drop_memory_log
 from streams.recovery import recover
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.sequencer import Sequencer
@@ -152,6 +152,29 @@ def test_a_standby_writes_no_checkpoint(log: Log) -> None:
         assert log.values(CHECKPOINTS)
 
     play(story)
+
+
+def test_a_stop_while_the_log_is_away_is_a_clean_one(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the checkpoint is missing, which is a shortcut; the next start does without."""
+
+    async def story() -> None:
+        log.sync_all()
+        async with Process(log) as process:
+            await until(lambda: process.decider.decider.sequence > 1)
+            await until(lambda: not process.decider.decider.unpublished())
+
+        def away(*_: object) -> list[LogRecord]:
+            raise Unavailable("no broker")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryReader, "read", away)
+            await process.decider.finish(log.reader)
+
+    play(story)
+    assert [] == log.values(CHECKPOINTS)
+    assert 0 == recover(log.history()).started_at
 
 
 def test_a_standby_knows_of_the_leaders_checkpoints(log: Log) -> None:

@@ -7,9 +7,11 @@ import pytest
 
 from schemas.codec import encode
 from schemas.envelope import BindPod
+from schemas.errors import Unavailable
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain
-from streams.log_memory import drop_memory_log
+from streams.log import LogRecord
+from streams.log_memory import MemoryReader, drop_memory_log
 from streams.sink.role import SinkRole
 from tests.unit.streams.pipeline import Log
 
@@ -134,6 +136,33 @@ def test_what_was_read_ahead_is_not_taken_twice() -> None:
     world.feed(0)
     assert [(["1.0"], []), ([], [])] == world.sink.given
     assert {DECISIONS: 2} == world.role.next_offsets()
+
+
+def test_a_log_that_does_not_answer_at_a_takeover_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who had just got the Lease ended with the whole service over one question without an answer."""
+    monkeypatch.setattr("streams.retry.RETRY_S", 0.001)
+    world = World("silent")
+    world.decide(command("BindPod", "1.0", "a"))
+    ends, reads = [Unavailable("no end")], [Unavailable("no record"), Unavailable("none yet")]
+    whole_end, whole_read = MemoryReader.end_offset, MemoryReader.read
+
+    def end_offset(self: MemoryReader, topic: str) -> int:
+        if ends:
+            raise ends.pop()
+        return whole_end(self, topic)
+
+    def read(self: MemoryReader, topic: str, offset: int, *rest: Any) -> list[LogRecord]:
+        if reads:
+            raise reads.pop()
+        return whole_read(self, topic, offset, *rest)
+
+    monkeypatch.setattr(MemoryReader, "end_offset", end_offset)
+    monkeypatch.setattr(MemoryReader, "read", read)
+    world.read_to_end()
+    assert [(["1.0"], []), ([], [])] == world.sink.given
+    assert ([], []) == (ends, reads)
 
 
 def test_a_command_of_an_unknown_kind_is_not_skipped() -> None:
