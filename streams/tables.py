@@ -9,9 +9,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from schemas.errors import Unavailable
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain, StallWatch
 from streams.feed import Feed
@@ -78,7 +80,10 @@ class TablesRole:
             return await self.mend_beside()
 
     async def mend_beside(self) -> int:
-        """`mend_rows` in turns with the rest of the event loop; no record may be handed in before it returns."""
+        """`mend_rows` in turns with the rest of the event loop; no record may be handed in before it returns.
+
+        Raises `Unavailable` when the tables go away meanwhile.
+        """
         wrong = 0
         for mended in self._mend_slices():
             wrong += mended
@@ -97,7 +102,7 @@ class TablesRole:
             yield 0
         held: Rows = {}
         for name in TABLES:
-            for items in _slices(self._tables[name].items()):
+            for items in self._slices_of(name):
                 held |= {(name, bytes(key).decode()): bytes(row) for key, row in items}
                 yield 0
         wrong: Rows = {
@@ -114,7 +119,7 @@ class TablesRole:
         return sorted((bytes(key).decode(), bytes(row)) for key, row in self._tables[name].items())
 
     async def on_records(self, _topic: str, records: Sequence[LogRecord]) -> None:
-        """Takes what the feed hands on."""
+        """Takes what the feed hands on. Raises `Unavailable` when the tables take no rows: `mend` makes up for it."""
         rows: Rows = {}
         for record in records:
             self._next = record.offset + 1
@@ -128,13 +133,36 @@ class TablesRole:
             self._write(dict(part))
             await asyncio.sleep(0)
 
+    def _slices_of(self, name: str) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Keys and rows of one table as they are on disk."""
+        with _faults_of_tables():
+            slices = _slices(self._tables[name].items())
+        while True:
+            with _faults_of_tables():
+                part = next(slices, None)
+            if part is None:
+                return
+            yield part
+
     def _write(self, rows: Rows) -> None:
-        for (table, key), row in rows.items():
-            name = key.encode()
-            if row is not None:
-                self._tables[table][name] = row
-            elif self._tables[table].get(name) is not None:
-                del self._tables[table][name]
+        with _faults_of_tables():
+            for (table, key), row in rows.items():
+                name = key.encode()
+                if row is not None:
+                    self._tables[table][name] = row
+                elif self._tables[table].get(name) is not None:
+                    del self._tables[table][name]
+
+
+@contextmanager
+def _faults_of_tables() -> Iterator[None]:
+    """What tables raise, as `Unavailable`: a rebalance takes them away in the middle, a disk refuses a row. The feed is
+    begun anew then, and mends them.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise Unavailable(f"tables: {error!r}") from error
 
 
 def _slices(items: Iterable[Item]) -> Iterator[list[Item]]:
