@@ -42,6 +42,8 @@ RETRY_S_MAX: Final = 5.0
 READ_S_MAX: Final = 5.0
 #: How long Faust may take to recover tables from their changelogs.
 RECOVERY_S_MAX: Final = 120.0
+#: How long it may take to stop; what is left of it then ends beside its successor.
+STOP_S_MAX: Final = 20.0
 
 
 class Feed:
@@ -260,8 +262,16 @@ class Feed:
         self._wake.set()
 
     def _poll_s(self) -> float:
-        hinted = self._app_started and not self.app_lost and self.app.consumer.assignment()
-        return POLL_HINTED_S if hinted else POLL_ALONE_S
+        return POLL_HINTED_S if self._hinted() else POLL_ALONE_S
+
+    def _hinted(self) -> bool:
+        """Whether deliveries may come; an App that dies at this moment has no consumer to ask."""
+        if not self._app_started or self.app_lost:
+            return False
+        try:
+            return bool(self.app.consumer.assignment())
+        except Exception:  # noqa: BLE001  (a library's; `_check_app` says what has become of it)
+            return False
 
     # Hints.
 
@@ -293,16 +303,13 @@ class Feed:
 
     async def _await_tables(self, starting: "asyncio.Task[None]") -> None:
         """Tables take no writes before Faust has recovered them; it may hang in that for ever."""
-        try:
-            async with asyncio.timeout(RECOVERY_S_MAX):
-                await asyncio.shield(starting)
-        except TimeoutError as error:
+        await asyncio.wait([starting], timeout=RECOVERY_S_MAX)
+        if not starting.done():
             raise Unavailable(
                 f"Faust App {self.app.conf.id}: tables not recovered within {RECOVERY_S_MAX:g} s;"
                 " remove its data directory and its changelog topics, they are only a cache"
-            ) from error
-        except Exception as error:
-            raise Unavailable(f"Faust App {self.app.conf.id} did not start: {error!r}") from error
+            )
+        self._check_app(starting)
 
     def _check_app(self, starting: "asyncio.Task[None]") -> None:
         """A dead App takes its tables with it; one that only hints is missed, not needed."""
@@ -310,7 +317,7 @@ class Feed:
             return
         reason: BaseException | None = None
         if starting.done():
-            reason = starting.exception()
+            reason = _failure(starting)
         if reason is None and self.app.crashed:
             reason = self.app.crash_reason or RuntimeError("no reason given")
         if reason is None:
@@ -333,9 +340,12 @@ class Feed:
         if not starting.done():
             starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        try:
-            await self.app.stop()
-        except Exception as error:  # noqa: BLE001  (a library's; what it was needed for is over)
+        # In a task of its own: Faust passes over a cancellation, and may wait for a broker that is away.
+        stopping = asyncio.create_task(self.app.stop())
+        await asyncio.wait([stopping], timeout=STOP_S_MAX)
+        late = TimeoutError(f"not within {STOP_S_MAX:g} s")
+        error = _failure(stopping) if stopping.done() else late
+        if error is not None:
             event(
                 logger,
                 logging.WARNING,
@@ -343,6 +353,11 @@ class Feed:
                 app=self.app.conf.id,
                 error=repr(error),
             )
+
+
+def _failure(task: "asyncio.Task[None]") -> BaseException | None:
+    """What ended a task of a library, which may cancel its own."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 def check_gapless(topic: str, expected: int, records: list[LogRecord]) -> None:

@@ -1,8 +1,11 @@
 """The feed hands on every record once and in order, whatever the deliveries are."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -203,26 +206,127 @@ def test_a_log_that_lost_its_end_ends_the_feed(url: str, monkeypatch: pytest.Mon
         run(Feed(url, "test", {"journal": 0}, cut))
 
 
+class App:
+    """As much of Faust's as a feed without tables asks for."""
+
+    tables: tuple[str, ...] = ()
+    crashed = False
+    crash_reason: BaseException | None = None
+    conf = SimpleNamespace(id="test.role")
+    consumer = SimpleNamespace(assignment=frozenset)
+
+    async def start(self) -> None:
+        """It runs."""
+
+    async def stop(self) -> None:
+        """It runs no more."""
+
+
 def test_an_app_that_cannot_be_stopped_does_not_end_the_service(url: str) -> None:
     """At a takeover feeds are exchanged while brokers may be away; the old one's App is needed no more."""
 
-    class App:
-        """As much of Faust's as a feed without tables asks for."""
-
-        tables: tuple[str, ...] = ()
-        crashed = False
-        conf = SimpleNamespace(id="test.role")
-        consumer = SimpleNamespace(assignment=frozenset)
-
-        async def start(self) -> None:
-            pass
-
+    class Stuck(App):
         async def stop(self) -> None:
             raise ConnectionError("no broker")
 
     fill(url, "pods", 3)
     taken = Taken({"pods": 3})
     feed = Feed(url, "role", {"pods": 0}, taken)
-    feed.app = App()
+    feed.app = Stuck()
+    run(feed, taken)
+    assert [0, 1, 2] == taken.offsets["pods"]
+
+
+def test_an_app_that_dies_while_it_is_asked_is_missed_and_not_needed(url: str) -> None:
+    """Its consumer raises whatever it likes then, and what it cancels of its own is not ours."""
+
+    class Dying(App):
+        asked = 0
+
+        @property
+        def consumer(self) -> Any:  # type: ignore[override]
+            self.asked += 1
+            self.crashed = True
+            raise RuntimeError("not yet started")
+
+    class Cancelled(App):
+        async def start(self) -> None:
+            raise asyncio.CancelledError
+
+    for app in (Dying(), Cancelled()):
+        fill(url, "pods", 3)
+        taken = Taken({"pods": 6})
+        feed = Feed(url, "role", {"pods": 0}, taken)
+        feed.app = app
+        threading.Timer(0.2, fill, (url, "pods", 3)).start()
+        run(feed, taken)
+        assert feed.app_lost
+        drop_memory_log(url.removeprefix("memory://"))
+
+
+def test_tables_are_not_waited_for_of_an_app_that_has_died(url: str) -> None:
+    """Faust's `start` returns as if all was well when the App died meanwhile; its tables must not be mended then."""
+
+    class Tables(App):
+        tables = ("pods",)
+
+    class Crashed(Tables):
+        crashed = True
+
+    class Cancelled(Tables):
+        async def start(self) -> None:
+            raise asyncio.CancelledError
+
+    async def on_ready() -> None:
+        raise AssertionError("mended")
+
+    for app in (Crashed(), Cancelled()):
+        feed = Feed(url, "role", {"pods": 0}, Taken({"pods": 1}), on_ready=on_ready)
+        feed.app = app
+        with pytest.raises(Unavailable, match="died"):
+            run(feed)
+
+
+def test_a_stop_while_an_app_is_stopped_is_not_lost(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust passes over a cancellation: the feed was begun anew, and a clean stop waited for ever."""
+    monkeypatch.setattr("streams.feed.STOP_S_MAX", 5.0)
+
+    class Slow(App):
+        tables = ("pods",)
+        crashed = True
+
+        async def stop(self) -> None:
+            stopping.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(30)
+
+    stopping = asyncio.Event()
+
+    async def story() -> None:
+        feed = Feed(url, "role", {"pods": 0}, Taken({"pods": 1}))
+        feed.app = Slow()
+        running = asyncio.create_task(feed.run())
+        await stopping.wait()
+        running.cancel()
+        await asyncio.wait([running], timeout=1)
+        assert running.cancelled()
+
+    asyncio.run(story())
+
+
+def test_an_app_that_never_stops_is_left_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its role would never read on."""
+    monkeypatch.setattr("streams.feed.STOP_S_MAX", 0.05)
+
+    class Never(App):
+        async def stop(self) -> None:
+            await asyncio.Event().wait()
+
+    fill(url, "pods", 3)
+    taken = Taken({"pods": 3})
+    feed = Feed(url, "role", {"pods": 0}, taken)
+    feed.app = Never()
     run(feed, taken)
     assert [0, 1, 2] == taken.offsets["pods"]
