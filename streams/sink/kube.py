@@ -33,6 +33,8 @@ _CREDENTIALS_S: Final = 30.0
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces"
 _JSON_PATCH: Final = "application/json-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
+#: A success that no API server says: nobody knows whether it has been asked.
+_ODD: Final = Response(UNKNOWN, "Garbage", "an answer without an object of the API")
 
 
 def load_configuration(kubeconfig: str | None = None) -> Configuration:
@@ -126,7 +128,7 @@ class KubeApi:
 
     async def read_pod(self, namespace: str, name: str) -> Response:
         """See `ApiWriter.read_pod`."""
-        return await self._call("GET", _pod_path(namespace, name))
+        return _whole(await self._call("GET", _pod_path(namespace, name)))
 
     async def patch_status(self, command: PatchStatus) -> Response:
         """See `ApiWriter.patch_status`."""
@@ -175,16 +177,16 @@ class KubeApi:
 
     async def read_lease(self, namespace: str, name: str) -> Response:
         """See `ApiWriter.read_lease`."""
-        return await self._call("GET", f"{_LEASES}/{namespace}/leases/{name}")
+        return _whole(await self._call("GET", f"{_LEASES}/{namespace}/leases/{name}"))
 
     async def create_lease(self, namespace: str, lease: Mapping[str, Any]) -> Response:
         """See `ApiWriter.create_lease`."""
-        return await self._call("POST", f"{_LEASES}/{namespace}/leases", lease)
+        return _whole(await self._call("POST", f"{_LEASES}/{namespace}/leases", lease))
 
     async def update_lease(self, namespace: str, lease: Mapping[str, Any]) -> Response:
         """See `ApiWriter.update_lease`."""
         name = lease["metadata"]["name"]
-        return await self._call("PUT", f"{_LEASES}/{namespace}/leases/{name}", lease)
+        return _whole(await self._call("PUT", f"{_LEASES}/{namespace}/leases/{name}", lease))
 
     async def _call(
         self,
@@ -249,12 +251,20 @@ def _pod_path(namespace: str, name: str) -> str:
 
 def _response(status: int, data: bytes) -> Response:
     try:
-        body = json.loads(data) if data else {}
-    except ValueError:
-        body = {}
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if status < 400:
+        return Response(status, body=body) if isinstance(body, dict) else _ODD
     if not isinstance(body, dict):
         body = {}
-    if status < 400:
-        return Response(status, body=body)
     message = str(body.get("message") or data[:200].decode(errors="replace"))
-    return Response(status, str(body.get("reason") or ""), message, body)
+    reason = str(body.get("reason") or "")
+    # What stands before an API server has other details than a Status.
+    return Response(status, reason, message, body if body.get("kind") == "Status" else {})
+
+
+def _whole(answer: Response) -> Response:
+    """A success without an object is no answer of an API server, but of what stands before it."""
+    parts = (answer.body.get("metadata"), answer.body.get("spec"))
+    return _ODD if answer.ok and not all(isinstance(part, dict) for part in parts) else answer

@@ -196,6 +196,46 @@ def test_answers_that_are_no_status_object(body: bytes) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>starting</html>", b"[1]", b"{}", b'{"metadata":null}']
+)
+def test_a_success_without_an_object_is_no_answer(body: bytes) -> None:
+    """A proxy's page while the API server starts: read as a Lease or a pod, it ended the service."""
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.Response(body=body)
+
+        lease = {"metadata": {"name": "lockstep-0"}, "spec": {}}
+        async with api_of(answer) as (api, _):
+            for call in (
+                api.read_pod("ns", "a"),
+                api.read_lease("ns", "lockstep-0"),
+                api.create_lease("ns", lease),
+                api.update_lease("ns", lease),
+            ):
+                found = await call
+                assert (0, {}) == (found.status, found.body)
+            if not body.startswith(b"{"):
+                assert 0 == (await api.bind(BIND)).status
+
+    asyncio.run(scene())
+
+
+def test_details_of_what_is_no_status_are_left_out() -> None:
+    """A gateway's JSON may hold anything under the names that a budget's refusal has."""
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.json_response({"message": "busy", "details": "overloaded"}, status=429)
+
+        async with api_of(answer) as (api, _):
+            found = await api.bind(BIND)
+            assert (429, "busy", {}) == (found.status, found.message, found.body)
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("text", [None, "", "a: [", "kind: Config"])
 def test_useless_kubeconfig_is_one_clear_error(tmp_path: Path, text: str | None) -> None:
     """A file that is missing or broken is named, with the option that mends it."""
