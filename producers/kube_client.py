@@ -127,9 +127,12 @@ class KubeClient:
         now = time.monotonic()
         if now >= self._authorized_until:
             # A plug-in of the kubeconfig may start a process here; it must not hold up the loop.
-            self._authorization = await asyncio.to_thread(
-                self._configuration.get_api_key_with_prefix, "BearerToken", "authorization"
-            )
+            try:
+                self._authorization = await asyncio.to_thread(
+                    self._configuration.get_api_key_with_prefix, "BearerToken", "authorization"
+                )
+            except Exception as error:  # a token's file or a plug-in, in their own ways
+                raise Unavailable(f"no credentials: {type(error).__name__}") from error
             self._authorized_until = now + _CREDENTIALS_S
         return self._authorization
 

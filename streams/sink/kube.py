@@ -202,7 +202,10 @@ class KubeApi:
             "Content-Type": content,
             "User-Agent": "lockstep-sink",
         }
-        authorization = await self._credentials()
+        try:
+            authorization = await self._credentials()
+        except Exception as error:  # noqa: BLE001  (a token's file or a plug-in, in their own ways)
+            return Response(UNKNOWN, type(error).__name__, "no credentials")
         if authorization:
             headers["Authorization"] = authorization
         try:

@@ -14,6 +14,7 @@ from kubernetes.client import Configuration
 
 from schemas.envelope import BindPod, PatchStatus
 from schemas.errors import LockstepError
+from streams.sink.api import Response
 from streams.sink.kube import KubeApi, load_configuration
 
 BIND = BindPod(id="7.0", namespace="n s", name="a", uid="u", node="n1", annotations={"k": "v"})
@@ -152,6 +153,32 @@ def test_401_makes_the_next_call_ask_for_credentials_again() -> None:
             assert [401, 201] == [(await api.bind(BIND)).status for _ in range(2)]
 
     asyncio.run(scene())
+
+
+def test_credentials_that_cannot_be_had_are_asked_for_again() -> None:
+    """A token's file that is empty for a moment, or a plug-in that fails: it ended the service."""
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.json_response({"metadata": {}, "spec": {}})
+
+        failures: list[Exception] = [ValueError("empty"), KeyError("token"), OSError(24, "files")]
+
+        def hook(configuration: Configuration) -> None:
+            if failures:
+                raise failures.pop()
+
+        async with api_of(answer) as (api, configuration):
+            configuration.refresh_api_key_hook = hook
+            for _ in range(3):
+                assert (0, "no credentials") == _said(await api.read_lease("ns", "lockstep-0"))
+            assert 200 == (await api.read_lease("ns", "lockstep-0")).status
+
+    asyncio.run(scene())
+
+
+def _said(answer: Response) -> tuple[int, str]:
+    return answer.status, answer.message
 
 
 def test_no_answer_is_unknown() -> None:
