@@ -275,10 +275,7 @@ class Informer:
             return task.result() if task.done() else None
         finally:
             wanted.cancel()
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await _end(task)
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_wanted(asyncio.sleep(seconds))
@@ -321,6 +318,21 @@ class Informers:
         async with asyncio.TaskGroup() as group:
             for resource, informer in self._informers.items():
                 group.create_task(informer.run(), name=f"informer {resource}")
+
+
+async def _end(task: "asyncio.Future[Any]") -> None:
+    """Cancel `task` and wait until it has ended. If we are cancelled meanwhile, that comes next: it is not lost."""
+    cancelled: asyncio.CancelledError | None = None
+    task.cancel()
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if not task.cancelled():
+        task.exception()  # of what is not wanted any more
+    if cancelled is not None:
+        raise cancelled
 
 
 def _digest(observed: ObjectObserved) -> bytes:
