@@ -36,6 +36,8 @@ from streams.sink.status import StatusQueue
 _log = logging.getLogger("lockstep.sink")
 #: Events that wait to be made; over it the oldest is dropped.
 EVENTS_MAX: Final = 10_000
+#: Says that a call is over; once more does no harm.
+_Finish = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,8 @@ class Sink:
         self._events: deque[EmitEvent] = deque(maxlen=EVENTS_MAX)
         self._calls = 0
         self._writes = 0
-        self._in_flight = 0
+        self._in_flight: dict[int, None] = {}
+        self._begun = 0
         self._active = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -246,18 +249,18 @@ class Sink:
                 continue
             work.running = True
             self._calls += 1
-            self._begin()
-            group.create_task(self._carry_out(work))
+            finish = self._begin()
+            group.create_task(self._carry_out(work, finish)).add_done_callback(finish)
 
     def _acting(self) -> bool:
         return self._active and self._may_act()
 
-    async def _carry_out(self, work: _Work) -> None:
+    async def _carry_out(self, work: _Work, finish: _Finish) -> None:
         try:
             try:
                 verdict = await self._attempt(work)
             finally:
-                self._finish()
+                finish()
             work.attempts += 1
             if isinstance(verdict, CommandEnded):
                 await self._answer(work, verdict)
@@ -374,14 +377,21 @@ class Sink:
         longest: float = self._settings.retry_s * 2 ** min(attempts - 1, 16)
         return min(longest, self._settings.retry_s_max) * random.uniform(0.5, 1.0)
 
-    def _begin(self) -> None:
-        self._in_flight += 1
+    def _begin(self) -> _Finish:
+        """A call is in flight until the answer of this is called. The end of its task calls it, too: a task that is
+        cancelled before its first turn runs none of its own code.
+        """
+        self._begun += 1
+        number = self._begun
+        self._in_flight[number] = None
         self._idle.clear()
 
-    def _finish(self) -> None:
-        self._in_flight -= 1
-        if not self._in_flight:
-            self._idle.set()
+        def finish(_task: object = None) -> None:
+            self._in_flight.pop(number, None)
+            if not self._in_flight:
+                self._idle.set()
+
+        return finish
 
     # -- statuses ----------------------------------------------------------------------------------
 
@@ -396,20 +406,22 @@ class Sink:
             if command is None and not self._events:
                 return
             self._writes += 1
-            self._begin()
-            if command is not None:
-                group.create_task(self._write(command))
-            else:
-                group.create_task(self._tell(self._events.popleft()))
+            finish = self._begin()
+            call = (
+                self._tell(self._events.popleft(), finish)
+                if command is None
+                else self._write(command, finish)
+            )
+            group.create_task(call).add_done_callback(finish)
 
-    async def _tell(self, command: EmitEvent) -> None:
+    async def _tell(self, command: EmitEvent, finish: _Finish) -> None:
         """One try: an Event is for people, and the next one says what has become of it."""
         answer = Response(UNKNOWN)
         try:
             answer = await self._api.create_event(command, command.message)
         finally:
             self._writes -= 1
-            self._finish()
+            finish()
         if not (answer.ok or answer.status in (404, 409)):
             event(
                 _log,
@@ -424,14 +436,14 @@ class Sink:
             )
         self._wake.set()
 
-    async def _write(self, command: PatchStatus) -> None:
+    async def _write(self, command: PatchStatus, finish: _Finish) -> None:
         answer = Response(0)
         try:
             answer = await self._api.patch_status(command)
         finally:
             self._writes -= 1
             settled = self._statuses.done(command, answer)
-            self._finish()
+            finish()
         if not settled:
             loop = asyncio.get_running_loop()
             delay_s = self._delay_s(2)

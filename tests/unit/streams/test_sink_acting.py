@@ -6,10 +6,12 @@ import weakref
 
 import pytest
 
+from schemas.envelope import BindPod
 from schemas.labels import COMMAND_ID
+from streams.sink.api import Response
 from streams.sink.sink import SinkSettings
-from tests.contracts.fake_api_server import LOST, Fault
-from tests.unit.streams.sink_world import INTERNAL, acting, applied, bind
+from tests.contracts.fake_api_server import LOST, FakeApiServer, Fault
+from tests.unit.streams.sink_world import INTERNAL, World, acting, applied, bind
 
 
 def test_nothing_is_called_before_activation() -> None:
@@ -226,5 +228,36 @@ def test_leaving_waits_for_calls_but_not_for_the_log() -> None:
             assert [] == world.results
             world.refusals = 0
             assert [applied()] == await world.answered()
+
+    asyncio.run(scene())
+
+
+def test_leaving_does_not_wait_for_a_call_that_never_began() -> None:
+    """A sink that fails cancels its calls; one of the same turn never ran, and the Lease was neither kept nor left."""
+
+    async def scene() -> None:
+        world = World(FakeApiServer())
+        sink = world.build()
+
+        class Failing(FakeApiServer):
+            async def bind(self, command: BindPod) -> Response:
+                await asyncio.sleep(0.01)
+                sink.on_decision([bind("b", number="8.0")])  # begins a call in this very turn
+                raise ValueError("broken")
+
+        world.api = Failing()
+        sink = world.build()
+        sink.on_decision([bind()])
+
+        async def read_to_end() -> None:
+            """Nothing to read."""
+
+        running = asyncio.ensure_future(asyncio.gather(sink.run(), return_exceptions=True))
+        acting = asyncio.create_task(sink.act(read_to_end))
+        (failure,) = await running
+        assert isinstance(failure, ExceptionGroup)
+        acting.cancel()
+        await asyncio.wait([acting], timeout=2)
+        assert acting.cancelled()
 
     asyncio.run(scene())
