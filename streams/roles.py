@@ -358,8 +358,7 @@ class DeciderRole:
         for record in last:
             decider.on_decision(record.offset, record.value or b"")
         await self._checkpoint_beside()
-        if self._writing is not None:
-            await self._writing
+        await self._written()
 
     def _awaited(self) -> int | None:
         """The decision that has been read back, while published ones have not."""
@@ -387,13 +386,20 @@ class DeciderRole:
         taken = self.checkpointer.claim(sequence)
         if taken is None:
             return
-        if self._writing is not None:
-            await self._writing
+        await self._written()
         leads = self._leadership.active
         work = (
             self._write_checkpoint(taken, self.decider.accepted_offset) if leads else self._look()
         )
         self._writing = asyncio.create_task(work)
+
+    async def _written(self) -> None:
+        """Returns when no checkpoint is being written. Whoever is cancelled meanwhile does not cancel it: a clean stop
+        waits for it, too.
+        """
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+            self._writing.result()
 
     async def _look(self) -> None:
         with suppress(LockstepError):  # only metrics tell of it, and it is looked again

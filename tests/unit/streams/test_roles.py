@@ -3,8 +3,10 @@
 import asyncio
 import json
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -175,6 +177,34 @@ def test_a_stop_while_the_log_is_away_is_a_clean_one(
     play(story)
     assert [] == log.values(CHECKPOINTS)
     assert 0 == recover(log.history()).started_at
+
+
+def test_a_stop_while_a_checkpoint_waits_for_the_one_before_is_a_clean_one(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed that waited took the write along when it was cancelled, and that write's end ended the stop."""
+    slow = threading.Event()
+    whole = CheckpointStore.write
+
+    def write(self: CheckpointStore, *rest: Any) -> None:
+        slow.wait(5)
+        whole(self, *rest)
+
+    async def story() -> None:
+        log.sync_all()
+        async with Process(log) as process:
+            await until(lambda: not process.decider.decider.unpublished())
+            store = CheckpointStore(log.reader)
+            process.decider.checkpointer = Checkpointer(store, log.writer, records=1)
+            monkeypatch.setattr(CheckpointStore, "write", write)
+            for number in range(3):
+                log.publish("nodes", node(f"n{number}"))
+                await asyncio.sleep(0.1)
+        slow.set()
+        await process.decider.finish(log.reader)
+
+    play(story)
+    assert log.values(CHECKPOINTS)
 
 
 def test_a_standby_knows_of_the_leaders_checkpoints(log: Log) -> None:
