@@ -267,7 +267,9 @@ class KafkaReader:
         )
 
     def _position(self, topic: str) -> int:
-        (position,) = self._consumer.position([TopicPartition(self._name(topic), self._domain)])
+        name = self._name(topic)
+        with translated(self._address, name, known=True):
+            (position,) = self._consumer.position([TopicPartition(name, self._domain)])
         return -1 if position.offset == OFFSET_INVALID else int(position.offset)
 
     def _take(self, topic: str, offset: int, limit: int, timeout_s: float) -> list[LogRecord]:
@@ -275,20 +277,22 @@ class KafkaReader:
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return []
+            self._assigned = None  # what was fetched is lost if it is not handed on
             more = self._consumer.consume(limit - 1, 0) if limit > 1 else []
         found: list[LogRecord] = []
         for message in (first, *more):
             error = message.error()
             if error is not None:
                 if not found:
-                    self._assigned = None
                     self._refuse(error, topic)
-                break
+                break  # what came behind it is fetched anew
             at = message.offset()
             if at >= offset:
                 found.append(
                     LogRecord(topic, at, message.timestamp()[1], message.key(), message.value())
                 )
+        else:
+            self._assigned = topic
         if found:
             self._next = found[-1].offset + 1
         return found

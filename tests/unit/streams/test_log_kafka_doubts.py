@@ -82,3 +82,66 @@ def test_who_takes_over_while_a_broker_starts_waits_for_it(monkeypatch: pytest.M
     client.starting = True
     with pytest.raises(Unavailable):
         KafkaWriter(address, 0, settings).append("journal", None, b"")
+
+
+class Fetched:
+    """One message that a client has fetched, or an error that stands among them."""
+
+    def __init__(self, offset: int, error: KafkaError | None = None) -> None:
+        self._offset = offset
+        self._error = error
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"%d" % self._offset
+
+
+class Fetching(Client):
+    """Six records; the first fetch brings an error of a starting broker behind the second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Fetched] = []
+        self.erring = True
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return 0, 6
+
+    def assign(self, places: list[Any]) -> None:
+        self.waiting = [Fetched(offset) for offset in range(places[0].offset, 6)]
+        if self.erring:
+            self.waiting.insert(2, Fetched(0, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+            self.erring = False
+
+    def poll(self, *_: object) -> Any:
+        return self.waiting.pop(0) if self.waiting else None
+
+    def consume(self, count: int, _: float) -> list[Fetched]:
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return taken
+
+    def position(self, _: object) -> list[Any]:
+        return [SimpleNamespace(offset=6 - len(self.waiting))]
+
+
+@pytest.mark.parametrize("limit", [4, 100])
+def test_what_was_fetched_behind_an_error_is_not_lost(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was passed over: then a record seemed to be gone from the log for good, or none ever came again."""
+    client = Fetching()
+    monkeypatch.setattr(KafkaReader, "_open", lambda _: client)
+    reader = KafkaReader(LogAddress.parse("kafka://nowhere:9"), 0, LogSettings(timeout_s=1.0))
+    assert [0, 1] == [record.offset for record in reader.read("journal", 0, limit)]
+    assert [2, 3, 4, 5][:limit] == [record.offset for record in reader.read("journal", 2, limit)]
