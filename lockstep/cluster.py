@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from producers.informer import Informers
 from producers.kube_client import KubeClient
 from producers.publisher import PackingPublisher
-from schemas.topics import RESULTS
+from schemas.errors import Unavailable
+from schemas.topics import DECISIONS, RESULTS
 from streams.history import Bound, LogHistory
 from streams.log import LogReader, LogWriter
 from streams.logs import event
 from streams.metrics import Roles
+from streams.retry import retry_s
 from streams.roles import Leadership
 from streams.sink.kube import KubeApi, load_configuration
 from streams.sink.lease import Lease, LeaseSettings, keep
@@ -70,7 +72,7 @@ class ClusterSide:
             if self._settings.sink:
                 sink = Sink(api, self._results.publish, may_act=lease.held)
                 self._roles.sink, self._roles.lease = sink, lease
-            role = await asyncio.to_thread(self._role, sink)
+            role = await self._found_role(sink)
             await role.read_to_end()
             async with asyncio.TaskGroup() as group:
                 group.create_task(follow("sink", role))
@@ -100,6 +102,17 @@ class ClusterSide:
             await self._informers.run()
         finally:
             self._informers = None
+
+    async def _found_role(self, sink: Sink | None) -> SinkRole:
+        """The role where the log stands; a log that does not answer is asked again."""
+        failures = 0
+        while True:
+            try:
+                return await asyncio.to_thread(self._role, sink)
+            except Unavailable as error:
+                event(logger, logging.WARNING, "log_unavailable", topic=DECISIONS, error=str(error))
+                await asyncio.sleep(retry_s(failures))
+                failures += 1
 
     def _role(self, sink: Sink | None) -> SinkRole:
         start = LogHistory(self._reader, self._reader).start(Bound())

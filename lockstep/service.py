@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from lockstep.admin import listening
 from schemas.errors import Fatal, Unavailable
-from schemas.topics import ADMIN
+from schemas.topics import ADMIN, JOURNAL
 from state.snapshot import encode, freeze
 from streams.checkpoints import Checkpointer
 from streams.feed import Feed, OnRecords
@@ -28,6 +28,7 @@ from streams.metrics import Metrics
 from streams.metrics_endpoint import MetricsAddress
 from streams.projector import Projector
 from streams.recovery import Recovered, check_intake, recover
+from streams.retry import retry_s
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.translate import to_state
 
@@ -307,8 +308,18 @@ class Service:
 
     async def _log_id(self) -> str:
         """The log's id; an empty log gets one with its first record."""
+        failures = 0
         while True:
-            found = await asyncio.to_thread(log_id, LogHistory(self.reader, self.reader))
+            try:
+                found = await asyncio.to_thread(
+                    lambda: log_id(LogHistory(self.reader, self.reader))
+                )
+                failures = 0
+            except Unavailable as error:
+                event(logger, logging.WARNING, "log_unavailable", topic=JOURNAL, error=str(error))
+                await asyncio.sleep(retry_s(failures))
+                failures += 1
+                continue
             if found:
                 return found
             await asyncio.sleep(LOG_ID_POLL_S)
