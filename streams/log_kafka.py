@@ -8,7 +8,7 @@ hints (`streams.faust_app`).
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -42,6 +42,11 @@ _STUCK_S: Final = 5.0
 _MOVING: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 #: (brokers, topic) that have answered in this process, whoever asked: a broker that denies one has only just started.
 _answered: set[tuple[str, str]] = set()
+
+
+def note_there(address: LogAddress, names: Iterable[str]) -> None:
+    """The brokers have told of these topics, by their whole names."""
+    _answered.update((address.place, name) for name in names)
 
 
 def _whole_name(address: LogAddress, topic: str) -> str:

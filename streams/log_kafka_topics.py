@@ -11,7 +11,7 @@ from schemas.errors import Fatal, Unavailable
 from schemas.topics import DECISIONS, INTAKE, JOURNAL
 from streams.chain import read_header
 from streams.log import LogAddress, LogSettings
-from streams.log_kafka import KafkaReader, await_topics
+from streams.log_kafka import KafkaReader, await_topics, note_there
 from streams.log_kafka_client import client_config, translated
 from streams.topics import REPLICATION_WANTED, SETTINGS, changelogs
 
@@ -32,6 +32,7 @@ def check_kafka_history(address: LogAddress, domains: int, settings: LogSettings
     admin = _admin(address, settings)
     with translated(address, "list of topics", admin):
         present = admin.list_topics(timeout=settings.timeout_s).topics
+    note_there(address, present)
     missing = {name for name in HISTORY if address.prefix + name not in present}
     for domain in range(domains if missing else 0):
         reader = KafkaReader(address, domain, settings)
@@ -95,8 +96,10 @@ def create_kafka_topics(
                 continue  # made by somebody else meanwhile; `check_topics` compares it
             raise
         made.append(name.removeprefix(address.prefix))
+    names = {address.prefix + name for name in missing}
     with translated(address, "new topics"):
-        await_topics(admin, {address.prefix + name for name in missing}, settings, 10.0)
+        late = await_topics(admin, names, settings, 10.0)
+    note_there(address, names.difference(late))
     return made
 
 

@@ -7,9 +7,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from schemas.errors import Fatal, LockstepError, Unavailable
-from streams import log_kafka
+from streams import log_kafka, log_kafka_topics
 from streams.log import LogAddress, LogSettings
 from streams.log_kafka import KafkaReader, KafkaWriter
+from streams.topics import SETTINGS
 
 
 class Client:
@@ -17,6 +18,7 @@ class Client:
 
     def __init__(self) -> None:
         self.starting = False
+        self.there: dict[str, Any] = {"journal": None}
 
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
         if self.starting:
@@ -24,7 +26,7 @@ class Client:
         return 0, 5
 
     def list_topics(self, **_: object) -> Any:
-        return SimpleNamespace(topics={} if self.starting else {"journal": None})
+        return SimpleNamespace(topics={} if self.starting else self.there)
 
     def poll(self, _: float) -> None:
         """Nothing to tell."""
@@ -82,6 +84,20 @@ def test_who_takes_over_while_a_broker_starts_waits_for_it(monkeypatch: pytest.M
     client.starting = True
     with pytest.raises(Unavailable):
         KafkaWriter(address, 0, settings).append("journal", None, b"")
+
+
+def test_a_topic_that_was_there_at_the_start_is_only_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first dead letter, weeks later, while a broker starts: nobody had asked for that topic, and it ended all."""
+    client = Client()
+    monkeypatch.setattr(log_kafka_topics, "_admin", lambda *_: client)
+    monkeypatch.setattr(KafkaWriter, "_open", lambda _: client)
+    monkeypatch.setattr(log_kafka, "_SPREADING_S", 0.0)
+    address, settings = LogAddress.parse("kafka://nowhere:9"), LogSettings(timeout_s=1.0)
+    client.there = {address.prefix + topic: SimpleNamespace() for topic in SETTINGS}
+    log_kafka_topics.check_kafka_history(address, 1, settings)
+    client.starting = True
+    with pytest.raises(Unavailable):
+        KafkaWriter(address, 0, settings).append("deadletter", None, b"")
 
 
 class Fetched:
