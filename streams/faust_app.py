@@ -21,6 +21,7 @@ import faust
 from faust.events import Event
 from faust.streams import _current_event
 from faust.types import TP, ConsumerMessage
+from mode.threads import ServiceThread, WorkerThread
 
 from schemas.errors import LockstepError
 from streams.log import LogAddress, LogRecord, LogSettings
@@ -39,6 +40,14 @@ TABLE_OPTIONS: Final = {
 }
 #: Keys whose partition Faust remembers, for each table; a table of ours has one.
 KEY_INDEX_MAX: Final = 100
+
+
+class _Thread(WorkerThread):
+    """A consumer's thread. One that waits for a broker may never end, and must not keep a process that has ended."""
+
+    def __init__(self, service: ServiceThread, **kwargs: Any) -> None:
+        super().__init__(service, **kwargs)
+        self.daemon = True
 
 
 class LocalTable(faust.Table):
@@ -78,6 +87,10 @@ def build_app(
         raise LockstepError(f"log address {url}: there is no Faust transport for a memory log")
     app_id = f"{address.prefix}{role}" + (f"-{domain}" if domain else "")
     datadir.mkdir(parents=True, exist_ok=True)
+    if address.scheme == "kafka":
+        from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+
+        AIOKafkaConsumerThread.Worker = _Thread
     app = _app(app_id, address, settings, datadir, domains)
     channel = app.topic(
         *(address.prefix + topic for topic in topics),
