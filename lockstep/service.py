@@ -250,9 +250,9 @@ class Service:
             alone = not self._joined.is_set()
             feed = self._feed(name, role.next_offsets(), role.on_records, on_ready)
             self.roles.feeds[name] = feed
-            if connect is not None:
-                connect(feed)
             try:
+                if connect is not None:
+                    connect(feed)
                 await feed.run()
                 if not alone:
                     return

@@ -43,7 +43,7 @@ READ_S_MAX: Final = 5.0
 #: How long Faust may take to recover tables from their changelogs.
 RECOVERY_S_MAX: Final = 120.0
 #: How long it may take to stop; what is left of it then ends beside its successor.
-STOP_S_MAX: Final = 20.0
+STOP_S_MAX: Final = 10.0
 
 
 class Feed:
@@ -96,16 +96,19 @@ class Feed:
         if datadir is not None and LogAddress.parse(url).scheme != "memory":
             from streams.faust_app import build_app
 
-            self.app = build_app(
-                role,
-                url,
-                tuple(topics),
-                self.hint,
-                settings=self._settings,
-                datadir=datadir,
-                domain=domain,
-                domains=domains,
-            )
+            try:
+                self.app = build_app(
+                    role,
+                    url,
+                    tuple(topics),
+                    self.hint,
+                    settings=self._settings,
+                    datadir=datadir,
+                    domain=domain,
+                    domains=domains,
+                )
+            except OSError as error:  # a disk that is full: deliveries are only hints
+                self._lose_app(role, error)
 
     @property
     def waiting(self) -> bool:
@@ -324,12 +327,15 @@ class Feed:
             return
         if self.app.tables:
             raise Unavailable(f"Faust App {self.app.conf.id} died: {reason!r}") from reason
+        self._lose_app(self.app.conf.id, reason)
+
+    def _lose_app(self, name: str, reason: BaseException) -> None:
         self.app_lost = True
         event(
             logger,
             logging.ERROR,
             "faust_app_lost",
-            app=self.app.conf.id,
+            app=name,
             error=repr(reason),
             remedy=f"reading on without it, every {POLL_ALONE_S:g} s; restart the role",
         )

@@ -49,10 +49,12 @@ class TablesRole:
         return {DECISIONS: self._next}
 
     def declare(self, feed: Feed) -> None:
-        """Declares the tables on the feed's App, before it runs."""
+        """Declares the tables on the feed's App, before it runs. Raises `Unavailable` when there could be none."""
         from streams.faust_app import TABLE_OPTIONS, LocalTable
 
         app = feed.app
+        if app is None:
+            raise Unavailable("tables: no Faust App to keep them in")
         self._tables = {
             name: app.tables.add(
                 LocalTable(

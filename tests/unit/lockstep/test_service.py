@@ -12,9 +12,15 @@ from lockstep.cluster import ClusterSide
 from lockstep.service import Service, ServiceSettings
 from schemas.errors import Unavailable
 from schemas.topics import DECISIONS
+from streams.faust_app import _member_id
+from streams.feed import Feed
+from streams.log import LogRecord
 from streams.log_memory import MemoryReader, drop_memory_log
 from streams.metrics import Roles
+from streams.projector import Projector
 from streams.roles import Leadership
+from streams.tables import TablesRole
+from streams.translate import to_state
 from tests.unit.streams.pipeline import DeciderRole, Log, SequencerRole, settle
 
 
@@ -67,3 +73,30 @@ def test_the_sinks_place_is_asked_for_again(log: Log, tmp_path: Path) -> None:
         state=None,
     )
     assert {DECISIONS: 0} == _within_s(5, side._found_role(None)).next_offsets()
+
+
+def test_a_disk_without_room_at_a_takeover_costs_hints_and_tables_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new leader makes its folders then; a full disk ended it, and the next one."""
+
+    def full(_: Path) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("streams.faust_app._member_id", full)
+    feed = Feed("kafka://127.0.0.1:1", "decider", {DECISIONS: 0}, _drop, datadir=tmp_path)
+    assert (None, True) == (feed.app, feed.app_lost)
+    with pytest.raises(Unavailable, match="no Faust App"):
+        TablesRole(Projector(to_state(None)), 0).declare(feed)
+
+
+def test_a_member_without_a_name_gets_one(tmp_path: Path) -> None:
+    """What a disk that was full for a moment has left of the file."""
+    (tmp_path / "member").write_text("")
+    name = _member_id(tmp_path)
+    assert name.startswith("lockstep-")
+    assert name == _member_id(tmp_path)
+
+
+async def _drop(topic: str, records: list[LogRecord]) -> None:
+    """Takes nothing in."""
