@@ -12,6 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -75,6 +76,8 @@ class KubeApi:
         self._authorization: str | None = None
         self._authorized_until = 0.0
         self._authorizing = asyncio.Lock()
+        # A thread of its own: while a broker is away those of the loop wait for it, and the Lease would not be renewed.
+        self._thread = ThreadPoolExecutor(1, "credentials")
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=self._connections_max, ssl=self._tls())
@@ -92,6 +95,7 @@ class KubeApi:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        self._thread.shutdown(wait=False)
 
     async def bind(self, command: BindPod) -> Response:
         """See `ApiWriter.bind`."""
@@ -229,8 +233,11 @@ class KubeApi:
         async with self._authorizing:
             if time.monotonic() >= self._authorized_until:
                 # A plug-in of the kubeconfig may start a process: it must not hold up the loop.
-                self._authorization = await asyncio.to_thread(
-                    self._configuration.get_api_key_with_prefix, "BearerToken", "authorization"
+                self._authorization = await asyncio.get_running_loop().run_in_executor(
+                    self._thread,
+                    self._configuration.get_api_key_with_prefix,
+                    "BearerToken",
+                    "authorization",
                 )
                 self._authorized_until = time.monotonic() + _CREDENTIALS_S
         return self._authorization

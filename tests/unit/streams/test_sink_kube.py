@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -173,6 +174,27 @@ def test_credentials_that_cannot_be_had_are_asked_for_again() -> None:
             for _ in range(3):
                 assert (0, "no credentials") == _said(await api.read_lease("ns", "lockstep-0"))
             assert 200 == (await api.read_lease("ns", "lockstep-0")).status
+
+    asyncio.run(scene())
+
+
+def test_credentials_do_not_wait_for_threads_that_wait_for_a_broker() -> None:
+    """They hold every thread of the loop then, and the Lease was lost to nobody."""
+
+    async def scene() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            return web.json_response({"metadata": {}, "spec": {}})
+
+        back = threading.Event()
+        async with api_of(answer) as (api, _):
+            waiting = [asyncio.create_task(asyncio.to_thread(back.wait, 10)) for _ in range(64)]
+            await asyncio.sleep(0)
+            try:
+                async with asyncio.timeout(5):
+                    assert 200 == (await api.read_lease("ns", "lockstep-0")).status
+            finally:
+                back.set()
+            await asyncio.gather(*waiting)
 
     asyncio.run(scene())
 
