@@ -76,7 +76,7 @@ def test_who_takes_over_while_a_broker_starts_waits_for_it(monkeypatch: pytest.M
     monkeypatch.setattr(log_kafka, "_SPREADING_S", 0.0)
     address, settings = LogAddress.parse("kafka://nowhere:9"), LogSettings(timeout_s=1.0)
     client.starting = True
-    with pytest.raises(LockstepError, match="no topic lockstep.journal") as unknown:
+    with pytest.raises(LockstepError, match=r"no topic lockstep\.journal") as unknown:
         KafkaWriter(address, 0, settings).append("journal", None, b"")
     assert not isinstance(unknown.value, Unavailable)
     client.starting = False
