@@ -9,13 +9,14 @@ long as the first time. Called by `state.cycle` and `state.units`.
 import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from state.candidates import refresh, roominess
-from state.line import Line, Unit
+from state.line import Keys, Line, Unit
 from state.model.columns import UNCOUNTED_CARDS, Ints
 from state.model.limits import HEADS_MAX
 from state.model.order import OrderKey
@@ -55,7 +56,7 @@ class HeadOfQueue:
         if row is None or not row.nodes:
             return []
         uids = [row.uid] if row.uid else []
-        for key in [] if row.uid else row.name.split(","):
+        for key in () if row.uid else self._gangs_of(row):
             uids += sorted(state.members.get(key, ()))
         return [uid for uid in uids if uid in state.waiting]
 
@@ -68,7 +69,9 @@ class HeadOfQueue:
             if row is not None:
                 self._write(None)
             return
-        if row is not None and now_us < row.next_us and self._still_waits(row):
+        place = self._place_now(row) if row is not None else None
+        in_time = row is not None and now_us < row.next_us and place is not None
+        if row is not None and in_time and place == place_of_head(row):
             return
         if row is not None and row.nodes:  # they are open to all who may be next
             self._write(replace(row, nodes=()))
@@ -77,7 +80,11 @@ class HeadOfQueue:
             if row is not None:
                 self._write(None)
             return
-        same = row is not None and place_of_head(row) == head.key
+        same = row is not None and place == head.key
+        if row is not None and same and in_time:  # the first in line still, from another place
+            since = {"next_us": row.next_us, "since_us": row.since_us}
+            self._write(replace(self._begun(head), **since, nodes=row.nodes))
+            return
         if row is None or not same or row.nodes:  # new, or its nodes were kept long enough
             self._write(self._begun(head))
             return
@@ -106,15 +113,30 @@ class HeadOfQueue:
             uid=key.uid,
         )
 
-    def _still_waits(self, row: Head) -> bool:
+    def _place_now(self, row: Head) -> OrderKey | None:
+        """The place in the queue of whom the row names: members and PodGroups come and go. None: it waits no more."""
         state = self.state
         if row.uid:
-            return row.uid in state.waiting
-        return any(
-            uid in state.waiting
-            for key in row.name.split(",")
-            for uid in state.members.get(key, ())
-        )
+            key = state.gang_of.get(row.uid, "")
+            alone = key not in state.gangs or self.line.comes_alone(key)
+            waits = alone and row.uid in state.waiting
+            return state.order_of(state.pods[row.uid]) if waits else None
+        keys = self._gangs_of(row)
+        together = [key for key in keys if not self.line.comes_alone(key)]
+        if not any(uid in state.waiting for key in together for uid in state.members.get(key, ())):
+            return None
+        shape = state.shapes.of.get(row.name)
+        return shape.place if shape is not None else self.line.group(keys).key
+
+    def _gangs_of(self, row: Head) -> Keys:
+        """The gangs whose group the row names; empty: there is no such group any more. Names may hold commas."""
+        gangs = self.state.gangs
+        named = gangs.get(row.name)
+        if named is not None and not named.groups:
+            return (row.name,)
+        likely = (gangs[key] for key in row.name.split(",") if key in gangs)
+        groups = (gang.groups for gang in chain(likely, gangs.values()) if gang.groups)
+        return next((keys for keys in groups if ",".join(keys) == row.name), ())
 
     def _first(self) -> Unit | None:
         """The first unit in line that waits for room and for which nodes could be kept; else the first."""

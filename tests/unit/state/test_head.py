@@ -1,11 +1,15 @@
 """Head of line and starvation: what can't fit blocks nobody, and isn't starved by those that can."""
 
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from state import invariants, snapshot
 from tests.builders import GIB, START_US, Core, Json, cards, gone, member, node, pod, podgroup
-from tests.unit.state.test_gangs import crew
-from tests.unit.state.test_preemption import leave, runs, urgent
+from tests.gang_world import PREFIX
+from tests.unit.state.test_gangs import GROUPS, crew
+from tests.unit.state.test_preemption import leave, rest, runs, urgent
 
 MINUTE_US = 60_000_000
 CARD = ({"type": "gpu", "minor": 1, "resources": {"koordinator.sh/gpu-core": 100}},)
@@ -231,3 +235,82 @@ def test_nodes_without_the_cards_are_not_kept(unhealthy: tuple[int, ...]) -> Non
     core.see(pod("h", spec={"requests": {"cpu": 100, "koordinator.sh/gpu": 800}}))
     later(core, 10)
     assert (() if unhealthy else ("n1",)) == core.state.head().nodes
+
+
+def _stronger_one_leaves(core: Core) -> None:
+    core.see(gone("pods", "big-"))
+
+
+def _podgroup_made_anew(core: Core) -> None:
+    core.see(
+        gone("podgroups.scheduling.sigs.k8s.io", "big", uid="uid-group-big"),
+        podgroup("big", 2, uid="uid-next", created_us=START_US + 5),
+    )
+
+
+def _members_come_alone(core: Core) -> None:
+    core.see(member("big-", "big", 200, rv=2, node="elsewhere", spec={"priority": 5}))
+
+
+def _partner_comes(core: Core) -> None:
+    names = {GROUPS: '["default/a", "default/big"]'}
+    core.see(podgroup("big", 2, rv=2, annotations=names), podgroup("a", 1, annotations=names))
+    core.see(member("a-0", "a", 1))
+
+
+@pytest.mark.parametrize(
+    "change", [_stronger_one_leaves, _podgroup_made_anew, _members_come_alone, _partner_comes]
+)
+def test_a_head_whose_place_changes_is_not_kept_from_its_nodes(
+    change: Callable[[Core], None],
+) -> None:
+    """It comes later in the queue than when nodes were kept for it; they are no longer closed to it for that."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0", 200), node("n1", 200))
+    core.see(pod("p0", 100, node="n0"), pod("p1", 100, node="n1"))
+    stronger = member("big-", "big", 200, spec={"priority": 5})
+    core.see(podgroup("big", 2), stronger, *crew("big", 2, cpu=200))
+    later(core, 10)
+    assert ("n0", "n1") == core.state.head().nodes
+    change(core)
+    core.see(node("n2", 1))
+    core.see(gone("pods", "p0"), gone("pods", "p1"))
+    rest(core)
+    assert 2 <= len([name for name in core.binds() if name.startswith("big-")])
+
+
+def test_a_head_that_comes_later_in_the_queue_keeps_its_time() -> None:
+    """It is still the first; nodes are kept as long as they would have been."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    core.see(member("big-", "big", 200, spec={"priority": 5}))
+    later(core, 10)
+    before = core.state.head()
+    core.see(gone("pods", "big-"))
+    rest(core)
+    assert replace(before, negative_priority=0) == core.state.head()
+
+
+def test_a_head_that_falls_behind_another_is_the_head_no_more() -> None:
+    """The other one waits its own time before nodes are kept."""
+    core = busy(nodes=2, holdNodesPercent=100)
+    core.see(member("big-", "big", 200, spec={"priority": 5}))
+    older = START_US - 1
+    core.see(podgroup("next", 2, created_us=older), *crew("next", 2, cpu=200))
+    later(core, 10)
+    core.see(gone("pods", "big-"))
+    rest(core)
+    assert ("default/next", ()) == (core.state.head().name, core.state.head().nodes)
+
+
+def test_a_gang_with_a_comma_in_its_name_waits_its_time_as_all() -> None:
+    """Nothing but annotations declares it, so that any name is taken."""
+    core = Core(queue={**RULES, "holdNodesPercent": 100})
+    core.see(node("n0", 200), pod("p0", 100, node="n0"))
+    said = {f"{PREFIX}/name": "a,b", f"{PREFIX}/min-available": "1"}
+    core.see(pod("g", 200, annotations=said))
+    later(core, 9)
+    later(core, 0.5)
+    assert () == core.state.head().nodes
+    later(core, 0.5)
+    later(core, 29)
+    assert ("n0",) == core.state.head().nodes
