@@ -7,7 +7,7 @@ long as the first time. Called by `state.cycle` and `state.units`.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final
@@ -15,16 +15,18 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from state.candidates import refresh, roominess
+from state.candidates import refresh
 from state.line import Keys, Line, Unit
 from state.model.columns import UNCOUNTED_CARDS, Ints
 from state.model.limits import HEADS_MAX
 from state.model.order import OrderKey
-from state.model.rows import Head, Pod
+from state.model.rows import Head
 from state.model.scores import MAY, ClassScores
 from state.model.state import State
+from state.packing import Wanted
 from state.placement import Placement
 
+Asked = list[tuple[ClassScores, int]]  # so many pods of each class
 _CARDS: Final = -1  # the row of `room` that counts cards
 
 
@@ -166,14 +168,25 @@ class HeadOfQueue:
     # -- which nodes -----------------------------------------------------------------------------------------
 
     def _nodes_for(self, head: Unit) -> tuple[str, ...]:
-        """Nodes on which all that the unit still needs would fit, were they empty; empty: there are not enough."""
+        """Nodes on which all that the unit still needs would fit, were they empty; empty: there are not enough.
+
+        A gang's members are those that come first in the queue, or else those with the most room.
+        """
         assert self.state.policy is not None
         columns = self.state.columns
         bound = max(len(self.state.nodes) * self.state.policy.queue.holdNodesPercent // 100, 1)
-        chosen: dict[int, None] = {}
-        asked = [(self.state.scores_of(pod), count) for pod, count in self._asked(head)]
-        cards = any(scores.podclass.cards for scores, _ in asked)
+        wanted = self._wanted(head)
+        cards = any(self.state.class_of(pod).cards for _, pods in wanted for pod in pods)
         room = np.vstack((columns.total, self._cards() if cards else columns.cards_free))
+        for asked in self._choices(wanted, room):
+            chosen = self._put(asked, room.copy())
+            if chosen:
+                return tuple(sorted([columns.names[node_ord] for node_ord in chosen][:bound]))
+        return ()
+
+    def _put(self, asked: Asked, room: Ints) -> dict[int, None]:
+        """Ordinals of nodes on which all fit in `room`, which is used up; empty: they don't."""
+        chosen: dict[int, None] = {}
         # Who could be on few nodes chooses first; sorting keeps the order of the queue among equals.
         for scores, count in sorted(asked, key=lambda each: len(self._emptied(each[0], room, {}))):
             left = count
@@ -187,8 +200,8 @@ class HeadOfQueue:
                     room[axis, node_ord] -= put * amount
                 room[_CARDS, node_ord] -= put * scores.podclass.cards
             if left > 0:
-                return ()
-        return tuple(sorted([columns.names[node_ord] for node_ord in chosen][:bound]))
+                return {}
+        return chosen
 
     def _cards(self) -> Ints:
         """Healthy whole cards by ordinal, as if nobody used them."""
@@ -199,54 +212,80 @@ class HeadOfQueue:
                 cards[node.ord] = len(state.free_cards(name, state.pods_on.get(name, {})))
         return cards
 
-    def _asked(self, head: Unit) -> list[tuple[Pod, int]]:
-        """One pod of each class that the unit needs room for, and how many of it; without members that would not fit
-        on empty nodes, where the others are enough.
-        """
+    def _wanted(self, head: Unit) -> Wanted:
+        """The ready members of each gang in order, and how many of them it needs; a single pod."""
         if head.uid:
-            return [(self.state.pods[head.uid], 1)]
-        counts: dict[bytes, tuple[Pod, int]] = {}
-        for key in head.gangs:
-            gang = self.state.gangs.get(key)
-            needed = self.line.needed(key, gang) if gang is not None else 0
-            ready = self.line.ready(key)
-            slots = {bytes(pod.spec): 0 for pod in ready}
-            for pod in {bytes(pod.spec): pod for pod in ready}.values():
-                scores = self.state.scores_of(pod)
-                slots[bytes(pod.spec)] = roominess(self.state, scores, emptied=True).slots
-            for pod in ready:
-                if needed and slots[bytes(pod.spec)]:
-                    slots[bytes(pod.spec)] -= 1
-                    needed -= 1
-                    known = counts.get(bytes(pod.spec), (pod, 0))
-                    counts[bytes(pod.spec)] = (known[0], known[1] + 1)
-            if needed:
-                return []
-        return list(counts.values())
+            return [(1, [self.state.pods[head.uid]])]
+        gangs = ((key, self.state.gangs.get(key)) for key in head.gangs)
+        return [
+            (self.line.needed(key, gang) if gang is not None else 0, self.line.ready(key))
+            for key, gang in gangs
+        ]
+
+    def _choices(self, wanted: Wanted, room: Ints) -> Iterator[Asked]:
+        """Which classes the unit may need room for, and how many pods of each; without those that would not fit in
+        `room`.
+        """
+        classes = {
+            bytes(pod.spec): self.state.scores_of(pod)
+            for _, pods in wanted
+            for pod in {bytes(pod.spec): pod for pod in pods}.values()
+        }
+        slots = {spec: int(self._slots(each, room)[1].sum()) for spec, each in classes.items()}
+        first = _count(wanted, slots)
+        yield [(classes[spec], count) for spec, count in first.items()]
+        by_room = [
+            (count, sorted(pods, key=lambda pod: -slots[bytes(pod.spec)])) for count, pods in wanted
+        ]
+        second = _count(by_room, slots)
+        if second != first:
+            yield [(classes[spec], count) for spec, count in second.items()]
+
+    def _slots(self, scores: ClassScores, room: Ints) -> tuple[Ints, Ints]:
+        """Ordinals of the nodes that the class may use, and how many pods of it fit in `room` on each."""
+        refresh(self.state, scores)
+        ords = (scores.reason == MAY).nonzero()[0]
+        slots = np.full(len(ords), np.iinfo(np.int64).max >> 32, dtype=np.int64)
+        for axis, amount in scores.request.items():
+            if amount:
+                np.minimum(slots, room[axis].take(ords) // amount, out=slots)
+        if scores.podclass.cards:
+            cards = room[_CARDS].take(ords)
+            np.minimum(slots, cards // scores.podclass.cards, out=slots)
+            if not scores.podclass.by_kubelet:
+                slots[cards >= UNCOUNTED_CARDS // 2] = 0
+        return ords, np.maximum(slots, 0)
 
     def _emptied(
         self, scores: ClassScores, room: Ints, chosen: dict[int, None]
     ) -> list[tuple[int, int]]:
         """(ordinal, pods of the class that fit in `room`), `chosen` nodes first, then those with the least in use."""
         columns = self.state.columns
-        refresh(self.state, scores)
-        ords = (scores.reason == MAY).nonzero()[0]
-        slots = np.full(len(ords), np.iinfo(np.int64).max, dtype=np.int64)
+        ords, slots = self._slots(scores, room)
         in_use = np.zeros(len(ords), dtype=np.int64)
         for axis, amount in scores.request.items():
             if amount:
-                np.minimum(slots, room[axis].take(ords) // amount, out=slots)
                 total = columns.total[axis].take(ords)
                 share = columns.used[axis].take(ords) * 1_000 // np.maximum(total, 1)
                 np.maximum(in_use, share, out=in_use)
-        if scores.podclass.cards:
-            cards = room[_CARDS].take(ords)
-            np.minimum(slots, cards // scores.podclass.cards, out=slots)
-            if not scores.podclass.by_kubelet:
-                slots[cards >= UNCOUNTED_CARDS // 2] = 0
         in_use[np.isin(ords, list(chosen))] = -1
         order = np.lexsort((ords, in_use))
         return [(int(ords[i]), int(slots[i])) for i in order.tolist() if slots[i] > 0]
+
+
+def _count(wanted: Wanted, slots: Mapping[bytes, int]) -> dict[bytes, int]:
+    """How many of each class: as many of each list as are wanted, the first that have a slot; empty: too few have."""
+    left, counts = dict(slots), dict.fromkeys(slots, 0)
+    for count, pods in wanted:
+        missing = count
+        for pod in pods:
+            if missing and left[bytes(pod.spec)] > 0:
+                left[bytes(pod.spec)] -= 1
+                counts[bytes(pod.spec)] += 1
+                missing -= 1
+        if missing:
+            return {}
+    return {spec: count for spec, count in counts.items() if count}
 
 
 def place_of_head(row: Head) -> OrderKey:

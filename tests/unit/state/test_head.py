@@ -191,8 +191,12 @@ def test_a_gang_at_the_head_gets_its_room_beside_a_pod_of_its_class() -> None:
 
 @pytest.mark.parametrize(
     "stray",
-    [{"requests": {"cpu": 900, "memory": GIB}}, {"node_selector": {"zone": "none"}}],
-    ids=["too large", "nowhere"],
+    [
+        {"requests": {"cpu": 900, "memory": GIB}},
+        {"node_selector": {"zone": "none"}},
+        {"requests": {"cpu": 1, "memory": GIB, "koordinator.sh/gpu": 100}},
+    ],
+    ids=["too large", "nowhere", "no cards"],
 )
 def test_a_member_that_fits_nowhere_costs_its_gang_no_kept_nodes(stray: Json) -> None:
     """It comes first by name; the two others are enough, and wait for room."""
@@ -314,3 +318,12 @@ def test_a_gang_with_a_comma_in_its_name_waits_its_time_as_all() -> None:
     later(core, 0.5)
     later(core, 29)
     assert ("n0",) == core.state.head().nodes
+
+
+def test_a_large_member_that_its_gang_does_not_need_costs_it_no_kept_nodes() -> None:
+    """It comes first by name, and would fit alone; the two small ones are enough, and fit together."""
+    core = Core(queue=RULES)
+    core.see(node("n", 200), pod("p", 100, node="n"))
+    core.see(podgroup("g", 2), member("g-", "g", 200), *crew("g", 2, cpu=100))
+    later(core, 10)
+    assert ("n",) == core.state.head().nodes
