@@ -57,6 +57,7 @@ class Preemption:
         self.state: State = placement.state
         self._rooms: dict[str, Room] = {}
         self._left: dict[str, int] = {}  # budget uid -> disruptions that it still allows
+        self._under_way: Counter[str] | None = None  # evictions that count against a budget
         self._hit: dict[str, int] = {}  # pods that a job loses already
         self._futile = ""
         self._asked = asked_before(self.trial)
@@ -341,16 +342,12 @@ class Preemption:
 
     def _allowed(self, budget_uid: str) -> int:
         """Disruptions that the budget allows, less the evictions under way that its status can't show yet."""
-        state = self.state
-        budget = state.budgets[budget_uid]
-        under_way = sum(
-            1
-            for uid in state.evicted
-            if uid in state.pods
-            and not state.pods[uid].deleted_us
-            and budget in state.budgets_of(state.pods[uid])
-        )
-        return budget.disruptions_allowed - under_way
+        if self._under_way is None:
+            pods = self.state.pods
+            leaving = [pods[uid] for uid in self.state.evicted if uid in pods]
+            covering = [self.state.budgets_of(pod) for pod in leaving if not pod.deleted_us]
+            self._under_way = Counter(budget.uid for budgets in covering for budget in budgets)
+        return self.state.budgets[budget_uid].disruptions_allowed - self._under_way[budget_uid]
 
     def _cost(self, claim: Claim, room: Room, scores: ClassScores) -> Cost | None:
         """What it costs to put a member there, to compare; None: it does not fit. All 0: nobody is evicted.

@@ -6,6 +6,7 @@ import pytest
 
 from state import invariants, snapshot
 from state.machine import step
+from state.model.rows import Budget, Pod
 from state.model.state import State
 from tests.builders import (
     START_US,
@@ -246,6 +247,25 @@ def test_evictions_under_way_count_against_a_budget() -> None:
     assert 1 == len(kept(core))
     core.see(budget("one", 2, rv=2))
     assert 2 == len(evicted(core))
+
+
+def test_evictions_under_way_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty leave; a claimant for whom twenty more nodes are looked at does not go through them for each pod there."""
+    core = Core()
+    core.see(budget("many", 100), *[node(f"n{index:02}", 100) for index in range(40)])
+    core.see(*[runs(f"r{index:02}", f"n{index:02}", priority=index // 20) for index in range(40)])
+    core.see(*[urgent(f"u{index}") for index in range(20)])
+    assert 20 == len(evicted(core))
+    asked: list[str] = []
+    budgets_of = State.budgets_of
+
+    def counted(self: State, pod: Pod) -> list[Budget]:
+        asked.append(pod.name)
+        return budgets_of(self, pod)
+
+    monkeypatch.setattr(State, "budgets_of", counted)
+    core.see(urgent("next"))
+    assert (21, True) == (len(evicted(core)), len(asked) <= 200)
 
 
 def test_two_budgets_must_both_allow_it() -> None:
