@@ -58,7 +58,8 @@ class Preemption:
         self._rooms: dict[str, Room] = {}
         self._left: dict[str, int] = {}  # budget uid -> disruptions that it still allows
         self._under_way: Counter[str] | None = None  # evictions that count against a budget
-        self._hit: dict[str, int] = {}  # pods that a job loses already
+        self._hit: dict[str, int] = {}  # pods that a job loses by this plan
+        self._gone: dict[str, int] = {}  # pods that leave a job already, a cache
         self._futile = ""
         self._asked = asked_before(self.trial)
         self._rounds = count_rounds(self.trial)
@@ -269,8 +270,17 @@ class Preemption:
         if gang is None:
             return 0
         running = state.crews.bound.get(job, 0) + state.crews.assumed.get(job, 0)
-        running -= self._hit.get(job, 0)
+        running -= self._hit.get(job, 0) + self._leaving(job)
         return running - count if running >= gang.min_member > running - count else 0
+
+    def _leaving(self, job: str) -> int:
+        """Members of a gang that leave their nodes already."""
+        state = self.state
+        if job not in self._gone:
+            pods = (state.pods[uid] for uid in state.members.get(job, ()))
+            placed = (pod for pod in pods if pod.node or pod.assumed)
+            self._gone[job] = sum(1 for pod in placed if state.is_leaving(pod))
+        return self._gone[job]
 
     def _plan(self, claim: Claim, room: Room, scores: ClassScores) -> Plan | None:
         """The fewest and least important victims that let a member in; None: it would not fit without all of them.

@@ -200,6 +200,23 @@ def test_a_surplus_member_goes_before_one_that_its_gang_needs() -> None:
     assert ["many-0"] == list(evicted(core))
 
 
+@pytest.mark.parametrize("leaving", ["evicted", "deleted"])
+def test_who_leaves_already_is_no_member_that_a_gang_could_lose(leaving: str) -> None:
+    """Of three that need two one leaves: another one would leave the last to run in vain, so the lone pod goes."""
+    core = preempting()
+    core.see(group("many", 2), node("a", 100), node("b", 100), node("c", 100))
+    fields = {"deleted_us": START_US} if leaving == "deleted" else {}
+    core.see(runs("many-0", "a", labels={LABEL: "many"}, started_us=START_US + 9, **fields))
+    core.see(runs("many-1", "b", labels={LABEL: "many"}, started_us=START_US + 8))
+    core.see(runs("many-2", "elsewhere", labels={LABEL: "many"}))
+    core.see(runs("lone", "c", started_us=START_US + 1))
+    core.see(urgent("p"))
+    assert (["many-0"] if leaving == "evicted" else []) == list(evicted(core))
+    core.see(urgent("q"))
+    assert "lone" in evicted(core)
+    assert "many-1" not in evicted(core)
+
+
 def test_members_that_only_hold_are_let_go_instead_of_evicted() -> None:
     """A NonStrict gang waits with two of three: they are no pods to evict (7-G4)."""
     core = preempting()
