@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
-from state.model.state import State
+from state.model.state import State, place_of
 from state.model.trial import Trial
+from state.room import Room, comes_free
 
 _PREEMPT: Final = "preempt-"
 _SEQUENCE_LENGTH: Final = len(_PREEMPT) + 21
@@ -42,28 +43,78 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
 
 def send_preemptions(trial: Trial) -> bool:
     """Sends what `preempt` asked for, once the pod has no other command open. A victim that nobody needs to leave any
-    more stays: its claimant found other room meanwhile or is gone, or the bind of the victim itself came to nothing.
-    What was sent by then is withdrawn. Whether there is one that stays for sure.
+    more stays: its claimant found other room meanwhile or is gone, others make enough room, or the bind of the victim
+    itself came to nothing. What was sent by then is withdrawn. Whether there is one that stays for sure.
     """
     state, spared = trial.state, False
     evictions: dict[str, Eviction] = state.tables["evictions"]
-    for key in sorted(evictions):
+    open_ones = [
+        key
+        for key in sorted(evictions)
+        if key.startswith(_PREEMPT) and not evictions[key].withdrawn
+    ]
+    needless = _needless(trial, [evictions[key].uid for key in open_ones])
+    for key in open_ones:
         eviction = evictions[key]
-        if eviction.withdrawn or not key.startswith(_PREEMPT):
-            continue
-        pod = state.pods.get(eviction.uid)
-        needed = pod is None or pod.deleted_us or _is_claimed(state, pod)
         if eviction.command:
-            if not needed:
+            if eviction.uid in needless:
                 trial.withdrawn.append(eviction.command)
                 trial.put("evictions", key, replace(eviction, withdrawn=True))
-        elif needed:
+        elif eviction.uid not in needless:
             _send(trial, key, eviction)
         else:
             trial.put("evictions", key, None)
             trial.put("preempted", key, None)
             spared = True
     return spared
+
+
+def _needless(trial: Trial, uids: list[str]) -> dict[str, None]:
+    """Who of these victims may stay, for nobody more important needs their room, the most important first."""
+    state = trial.state
+    found: dict[str, None] = {}
+    victims_on: dict[str, list[Pod]] = {}
+    for uid in uids:
+        pod = state.pods.get(uid)
+        if pod is None or pod.deleted_us:
+            continue
+        if place_of(pod) and _is_claimed(state, pod):
+            victims_on.setdefault(pod.node or pod.assumed, []).append(pod)
+        else:
+            found[uid] = None
+    for name, victims in victims_on.items():
+        for pod in _spared(trial, name, victims) if name in state.nodes else ():
+            found[pod.uid] = None
+    return found
+
+
+def _spared(trial: Trial, name: str, victims: list[Pod]) -> list[Pod]:
+    """Victims without whose leaving there is room enough for all that the node is kept for."""
+    state = trial.state
+    there = [state.pods[uid] for uid in sorted(state.pods_on[name])]
+    going = {pod.uid: None for pod in victims}
+    others = [pod for pod in there if not pod.nominated and pod.uid not in going]
+    leaving = [pod for pod in others if comes_free(trial, pod) and not _is_withdrawn(state, pod)]
+    room = Room(state, name, leaving=leaving, displaced=[], victims=[])
+    for pod in there:
+        if pod.nominated:
+            room.claim(pod)
+    for pod in victims:
+        room.take(pod)
+    for pod in sorted(victims, key=lambda pod: (-state.class_of(pod).priority, *_age(pod))):
+        room.spare(pod)
+    return [pod for pod in victims if pod.uid not in room.taken]
+
+
+def _is_withdrawn(state: State, pod: Pod) -> bool:
+    """Whether it is to stay, though the eviction may have been carried out by then."""
+    evictions: dict[str, Eviction] = state.tables["evictions"]
+    asked = [evictions[key] for key in state.evicted.get(pod.uid, ())]
+    return not pod.deleted_us and bool(asked) and all(each.withdrawn for each in asked)
+
+
+def _age(pod: Pod) -> tuple[int, str]:
+    return pod.started_us or pod.created_us, pod.uid
 
 
 def _is_claimed(state: State, victim: Pod) -> bool:

@@ -74,6 +74,12 @@ class Room:
         if self.state.devices_of(self.name) is not None:
             self.cards_claimed += scores.podclass.cards
 
+    def claim(self, pod: Pod) -> None:
+        """Room is kept here for the pod already."""
+        axes = self.state.columns.axes
+        for resource, _ in self.state.class_of(pod).requests:
+            self._asked[axes[resource]] = None
+
     def take(self, victim: Pod) -> None:
         """One more victim."""
         self.taken[victim.uid] = victim

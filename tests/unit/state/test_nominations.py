@@ -3,7 +3,9 @@
 import pytest
 
 from state import invariants
-from tests.builders import Core, cards, ended, gone, node, pod
+from tests.builders import START_US, Core, cards, ended, gone, node, pod
+from tests.unit.state.test_gangs import bind_ids
+from tests.unit.state.test_preemption import rest
 
 PREEMPTED = {"priority": 10}
 
@@ -121,3 +123,45 @@ def test_an_eviction_that_was_done_before_it_could_be_withdrawn_is_done() -> Non
     core.see(ended(evictions(core)[0]))
     core.see(gone("pods", "low"))
     assert {"next": "n"} == core.binds()
+
+
+@pytest.mark.parametrize("report", [False, True], ids=["cpu", "cards"])
+def test_of_two_evictions_on_a_node_the_one_that_is_not_needed_is_withdrawn(report: bool) -> None:
+    """Two claimants, a victim for each; one claimant goes: one victim stays, of equals that which started first."""
+    core = Core()
+    core.see(node("n", 200, gpus=2), *([cards("n", 2)] if report else []))
+    requests = {"cpu": 1, "nvidia.com/gpu": 1} if report else {"cpu": 100}
+    for index in (0, 1):
+        core.see(pod(f"low{index}", created_us=START_US + index, spec={"requests": requests}))
+    core.see(*[ended(command) for command in bind_ids(core).values()], topic="results")
+    core.see(*[pod(f"high{i}", spec={**PREEMPTED, "requests": requests}) for i in (0, 1)])
+    asked = {c.name: c.id for d in core.decisions for c in d.commands if c.kind == "EvictPod"}
+    assert (asked["low0"],) == core.see(gone("pods", "high0")).withdrawn
+    assert () == core.see().withdrawn
+    core.see(ended(asked["low0"], "Withdrawn"), ended(asked["low1"]))
+    core.see(gone("pods", "low1"))
+    rest(core)
+    assert ("n", "n") == (core.pod("low0").node, core.binds()["high1"])
+
+
+def test_small_victims_stay_where_a_later_one_makes_room_for_all() -> None:
+    """Each claimant finds the least that it needs; the last one's victim is as large as two, so that one may stay."""
+    core = Core()
+    sizes = {"a": 200, "b": 100, "c": 100}
+    core.see(node("n", 400), *[pod(name, cpu, node="n") for name, cpu in sizes.items()])
+    core.see(*[pod(f"high{index}", 100, spec=PREEMPTED) for index in range(3)])
+    assert 2 == len(evictions(core))
+    invariants.check(core.state)
+
+
+def test_a_victim_that_finished_is_not_evicted_and_makes_no_room_twice() -> None:
+    """It gave its room back when it finished: the next claimant's victim is needed."""
+    core = Core()
+    core.see(node("n", 200), pod("done", 100, node="n"), pod("low", 100, node="n"))
+    core.see(pod("high0", 100, spec=PREEMPTED, created_us=START_US - 1))
+    (asked,) = evictions(core)
+    victim = core.state.pods[core.state.commands[asked].uid].name
+    finished = pod(victim, 100, node="n", phase="Succeeded", rv=2)
+    assert (asked,) == core.see(finished, pod("high1", 100, spec=PREEMPTED)).withdrawn
+    rest(core)
+    assert 2 == len(evictions(core))
