@@ -109,7 +109,8 @@ class Line:
         return Shape(
             asks=(
                 needed,
-                gang.mode,
+                # What it may hold while it waits, and thereby whose room it may take, follows from these.
+                (gang.mode, self.match(gang), gang.min_member, self.assigned(key)),
                 (bool(gang.source), upstream, gang.rest_until_us),
                 tuple(sorted((wanted or {}).items())),
                 *runs,

@@ -427,3 +427,15 @@ def test_a_gang_changes_places_with_what_the_younger_ones_hold(younger: int) -> 
     assert 1 + younger == len(held(core))
     core.see(member("g-worker", "g", 300))
     assert {"g-driver", "g-worker"} == set(core.binds())
+
+
+def test_who_may_hold_is_tried_though_one_that_asks_for_the_same_and_may_not_is_in_vain() -> None:
+    """Both lack one worker; only the younger, whose gap is half of it, holds something, and only it can be moved."""
+    core = Core(gangs={"podGroupRejectPercentage": 50})
+    core.see(node("big", 300), upstream("young", 2, created_us=START_US + 1))
+    core.see(member("young-driver", "young", 100), member("young-worker", "young", 300))
+    core.see(upstream("old", 1), member("old-worker", "old", 300))
+    assert {"young-driver": "big"} == held(core)
+    core.see(node("middle", 150))
+    assert {"young-driver": "middle", "young-worker": "big"} == core.binds()
+    invariants.check(core.state)
