@@ -218,9 +218,16 @@ class Placement:
         return bool(pod.nominated) or self._still_fits(pod, node)
 
     def _still_fits(self, pod: Pod, node: Node) -> bool:
-        """Whether the node has not become too small for what is on it, and the pod's cards are healthy."""
+        """Whether the node has not become too small for what is on it, and the pod's cards are healthy.
+
+        Room that is kept there for others comes free when pods leave; it does not make the node smaller.
+        """
         state, scores = self.state, self.state.scores_of(pod)
-        total, used = state.columns.total[:, node.ord], state.columns.used[:, node.ord]
+        total, used = state.columns.total[:, node.ord], state.columns.used[:, node.ord].copy()
+        there = state.pods_on.get(node.name, ()) if state.nominated else ()
+        for other in (state.pods[uid] for uid in there if uid in state.nominated):
+            for axis, amount in state.scores_of(other).request.items():
+                used[axis] -= amount
         if any(used[axis] > total[axis] for axis in scores.axes):
             return False
         report, cards = state.devices_of(node.name), scores.podclass.cards

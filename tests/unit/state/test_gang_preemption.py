@@ -251,6 +251,33 @@ def test_a_nonstrict_gang_gathers_where_evictions_are_held_back() -> None:
     assert "EvictionsLimited" == core.code("g-2")
 
 
+def test_room_that_is_kept_on_a_node_takes_no_hold_there() -> None:
+    """A pod waits there for another one to leave; the more important gang holds the rest of the node as before."""
+    core = Core()
+    core.see(node("n", 200), runs("low", "n"))
+    core.see(loose("g", 3), *vips("g", 3, priority=20))
+    assert {"g-0": "n"} == held(core)
+    core.see(urgent("p"))
+    core.see(node("other", 1))
+    rest(core)
+    assert ({"g-0": "n"}, {"p": "n"}) == (held(core), kept(core))
+    leave(core, "low")
+    assert {"p": "n"} == core.binds()
+
+
+def test_a_gang_holds_on_where_room_is_kept_for_another_member_of_it() -> None:
+    """The driver holds what it has while the worker waits for a pod to leave the same node."""
+    core = preempting()
+    core.see(node("n", 300), runs("low", "n", 200))
+    core.see(loose("g", 2), member("g-driver", "g", 100), *vips("g", 1, 200))
+    core.see(node("other", 1))
+    core.see()
+    rest(core)
+    assert ({"g-driver": "n"}, {"g-0": "n"}) == (held(core), kept(core))
+    leave(core, "low")
+    assert {"g-driver": "n", "g-0": "n"} == core.binds()
+
+
 def test_a_group_over_two_namespaces() -> None:
     """Both gangs' minimums, or nothing."""
     names = '["default/g", "other/h"]'
