@@ -438,6 +438,7 @@ class Sink:
 
     async def _write(self, command: PatchStatus, finish: _Finish) -> None:
         answer = Response(0)
+        news = self._statuses.tells_news(command)
         try:
             answer = await self._api.patch_status(command)
         finally:
@@ -449,6 +450,8 @@ class Sink:
             delay_s = self._delay_s(2)
             self._statuses_after = loop.time() + delay_s
             loop.call_later(delay_s, self._wake.set)
+        if answer.ok and news and command.resource == "pods":
+            self._events.append(_event_of(command))
         if not (answer.ok or _moved_on(command, answer)):
             event(
                 _log,
@@ -462,6 +465,19 @@ class Sink:
                 message=answer.message,
             )
         self._wake.set()
+
+
+def _event_of(command: PatchStatus) -> EmitEvent:
+    """What `kubectl describe pod` shows of a pod that waits, under the reason that people look for."""
+    return EmitEvent(
+        id=command.id,
+        resource=command.resource,
+        namespace=command.namespace,
+        name=command.name,
+        uid=command.uid,
+        reason="FailedScheduling",
+        message=str(command.fields["message"]),
+    )
 
 
 def _moved_on(command: PatchStatus, answer: Response) -> bool:

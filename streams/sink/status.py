@@ -5,6 +5,7 @@ leave it room.
 """
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
@@ -68,6 +69,12 @@ class StatusQueue:
                 self._writing[key] = asyncio.Event()
                 return command
 
+    def tells_news(self, command: PatchStatus) -> bool:
+        """Whether a pod's diagnosis has another code than in the status that was written last. Ask before `done`."""
+        before = self._written.get(_key(command))
+        code = diagnosis_code(command.fields)
+        return bool(code) and (before is None or diagnosis_code(json.loads(before)) != code)
+
     def done(self, command: PatchStatus, answer: Response) -> bool:
         """Take the answer back. False: the server did not take it now; it waits again unless a
         later one does.
@@ -99,6 +106,12 @@ class StatusQueue:
         writing = self._writing.get((resource, uid))
         if writing is not None:
             await writing.wait()
+
+
+def diagnosis_code(fields: Mapping[str, Any]) -> str:
+    """What stands before the sentence in a pod condition's message; empty: nothing does."""
+    code, colon, _ = str(fields.get("message", "")).partition(":")
+    return code if colon else ""
 
 
 def _key(command: PatchStatus) -> Key:

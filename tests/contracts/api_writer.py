@@ -8,7 +8,7 @@ AssertionError. Called by `tests/unit/streams/test_sink_contract.py` and
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from schemas.envelope import BindPod, EvictPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
 from streams.sink.api import LOG_ID, UNKNOWN, ApiWriter
 from streams.sink.found import found_pod
@@ -228,11 +228,20 @@ async def check_group_status_of_another_uid_is_invalid(ground: Ground) -> None:
 
 
 async def check_event_is_made_once(ground: Ground) -> None:
-    """An Event's name is the command's id, so a repeat is a conflict."""
+    """An Event's name is the command's id, so a repeat is a conflict; of an eviction, and of a pod that waits."""
     uid = await ground.add_pod("a")
-    command = _evict(ground, uid)
-    answers = [(await ground.api.create_event(command, "why")).status for _ in range(2)]
-    assert [201, 409] == answers
+    waits = EmitEvent(
+        id="9.1",
+        resource="pods",
+        namespace=ground.namespace,
+        name="a",
+        uid=uid,
+        reason="FailedScheduling",
+        message="InsufficientResources: cpu",
+    )
+    for command in (_evict(ground, uid), waits):
+        answers = [(await ground.api.create_event(command, "why")).status for _ in range(2)]
+        assert [201, 409] == answers
 
 
 async def check_lease_is_written_by_version(ground: Ground) -> None:

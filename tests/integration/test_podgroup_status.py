@@ -71,12 +71,12 @@ def wait_for_status(admin: Api, path: str, **wanted: object) -> Object:
     return last
 
 
-def reasons(admin: Api, namespace: str) -> list[str]:
-    """Reasons of the Events about the PodGroup `g`, by time."""
+def reasons(admin: Api, namespace: str, kind: str = "PodGroup", name: str = "g") -> list[str]:
+    """Reasons of the Events about an object, by time."""
     found = [
         each
         for each in admin.items(f"/api/v1/namespaces/{namespace}/events")
-        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == ("PodGroup", "g")
+        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == (kind, name)
     ]
     return [each["reason"] for each in sorted(found, key=lambda each: each["firstTimestamp"])]
 
@@ -97,6 +97,9 @@ def test_a_gang_from_pending_to_finished(
     begun = wait_for_status(admin, path, phase="Scheduling", running=0)
     assert (koordinator, koordinator) == ("scheduled" in begun, "scheduleStartTime" in begun)
     wait_for("an event about the group", lambda: reasons(admin, home))
+    for name in ("a", "b"):
+        wait_for("one about a member", lambda name=name: reasons(admin, home, "Pod", name))
+        assert {"FailedScheduling"} == set(reasons(admin, home, "Pod", name))
     node = f"n-{home}"
     admin.create(manifests.node(node, {"cpu": "4", "memory": "8Gi"}))
     if koordinator:

@@ -48,7 +48,8 @@ def test_no_secret_leaves_the_api_server(
         evict = ["evict", "pod", "evicted", "-n", namespace, "--reason", "a test", *datadir]
         assert 0 == lockstep(*evict)[0]
         events = f"/api/v1/namespaces/{namespace}/events"
-        wait_for("the event of the eviction", lambda: api.items(events))
+        wanted = {"Evicted", "FailedScheduling"}
+        wait_for("events", lambda: wanted == {each["reason"] for each in api.items(events)})
         places: dict[str, bytes | str] = {
             "metrics": run.scrape(),
             "events": json.dumps(api.items(events)),

@@ -231,3 +231,39 @@ def test_an_event_is_tried_once(code: int, told: int, caplog: pytest.LogCaptureF
 
     asyncio.run(scene())
     assert told == sum(record.message == "event_not_made" for record in caplog.records)
+
+
+def test_a_pod_that_waits_has_an_event_for_each_code_of_its_diagnosis() -> None:
+    """`kubectl describe pod` shows Events. New amounts are in the condition; they make no Event of their own."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.api.add_pod("a")
+            said = [
+                ("4.0", "WaitingForMembers: 1 of 3"),
+                ("5.0", "WaitingForMembers: 2 of 3"),
+                ("6.0", "InsufficientResources: cpu on 3 of 3 nodes"),
+            ]
+            for count, (id_, message) in enumerate(said, 1):
+                world.sink.on_decision([status(message=message, number=id_)])
+                await world.until(lambda count=count: world.api.count("patch_status") == count)
+            await world.until(lambda: world.api.count("create_event") == 2)
+            await asyncio.sleep(0.01)
+            assert ["4.0", "6.0"] == [id_ for _, id_ in world.api.events]
+            about = world.api.events["default", "6.0"]
+            assert "InsufficientResources: cpu on 3 of 3 nodes" == about["message"]
+
+    asyncio.run(scene())
+
+
+def test_a_status_that_did_not_arrive_makes_no_event() -> None:
+    """Its pod is gone, or was bound by then; when it is written at last the Event comes, too."""
+
+    async def scene() -> None:
+        async with acting() as world:
+            world.sink.on_decision([status(message="WaitingForMembers: 1 of 3")])
+            await world.until(lambda: world.api.count("patch_status"))
+            await asyncio.sleep(0.02)
+            assert 0 == world.api.count("create_event")
+
+    asyncio.run(scene())
