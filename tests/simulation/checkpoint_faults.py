@@ -33,17 +33,8 @@ class CheckpointFaults:
             return False
         checkpoint = self._dice.choice(usable)
         self._remember(checkpoint)
-        ways: tuple[Callable[[Checkpoint], None], ...] = (
-            self._lose_chunk,
-            self._cut_chunk,
-            self._flip_packed_byte,
-            self._change_digit,
-            self._garble_manifest,
-            self._age_manifest,
-            self._age_state,
-            self._swap_for_foreign,
-        )
-        self._dice.choice(ways)(checkpoint)
+        way = self._dice.choice(self.ways)
+        way(self, checkpoint)
         return True
 
     def restore(self) -> None:
@@ -119,3 +110,15 @@ class CheckpointFaults:
 
     def _put_manifest(self, checkpoint: Checkpoint, value: bytes) -> None:
         self._writer.append(CHECKPOINTS, encode_key(checkpoint.manifest.sequence, 0), value)
+
+    #: One of them is taken at random.
+    ways: tuple[Callable[["CheckpointFaults", Checkpoint], None], ...] = (
+        _lose_chunk,
+        _cut_chunk,
+        _flip_packed_byte,
+        _change_digit,
+        _garble_manifest,
+        _age_manifest,
+        _age_state,
+        _swap_for_foreign,
+    )
