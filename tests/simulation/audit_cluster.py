@@ -4,7 +4,8 @@ nobody acting without the right to.
 By the API server's own account. Excused is only what could not be known: a change of the cluster
 (another scheduler's bind, a bind that came late after its command had been given up, a node that
 shrank) that was not folded when the last command for that node was decided; a restore of etcd that
-State had not caught up with. Must not import `state`.
+State had not caught up with: until it has folded a whole list of each kind that began after it, State
+knows the history that is gone, even where that happens to say the same. Must not import `state`.
 """
 
 import json
@@ -21,6 +22,7 @@ from tests.simulation.violation import Violation
 
 FINISHED = ("Succeeded", "Failed")
 _NODE, _DEVICE = kinds_named("Node")[0], kinds_named("Device")[0]
+_KINDS = (POD, _NODE, _DEVICE)
 
 
 @dataclass
@@ -47,6 +49,9 @@ class ClusterAudit:
         self._evicted_us: dict[str, int] = {}  # uid -> when an eviction first took effect
         #: What a restore changed and State does not say yet: by table and key.
         self._undone: dict[tuple[str, str], None] = {}
+        #: Lists that began since the last restore, by epoch, and resources of which none was folded to its end.
+        self._lists: dict[str, None] = {}
+        self._unlisted: dict[str, None] = {}
         #: The last decision that could not know of the restore.
         self._unaware_until = 0
         #: Command ids that took effect, and uids that were ever deleted or terminating.
@@ -60,9 +65,16 @@ class ClusterAudit:
         while self._place < len(history):
             self._see(history[self._place])
             self._place += 1
-        if self._undone:
-            self._undone = {key: None for key in self._undone if not self._is_said(*key)}
+        if self._unlisted or self._undone:
+            for epoch in self._lists:
+                self._unlisted.pop(self._orders.listed(epoch), None)
+            if not self._unlisted:
+                self._undone = {key: None for key in self._undone if not self._is_said(*key)}
             self._unaware_until = self._orders.sequence
+
+    def on_list(self, epoch: str) -> None:
+        """An informer has begun a list: it has the first page."""
+        self._lists[epoch] = None
 
     def on_restore(self) -> None:
         """etcd went back: what was bound may not be, what was gone may be there."""
@@ -73,7 +85,9 @@ class ClusterAudit:
         self._bound_at.clear()
         self._nodes.clear()
         self._devices.clear()
-        for kind in (POD, _NODE, _DEVICE):
+        self._lists.clear()
+        self._unlisted = dict.fromkeys(kind.resource for kind in _KINDS)
+        for kind in _KINDS:
             for raw in self._server.store.list(kind):
                 self._see(WatchEvent("ADDED", kind, raw))
         rows = self._orders.rows

@@ -53,6 +53,7 @@ class Gate:
 
     `resets`: lists that may show what was known as undone. They began below the highest version known
     of their resource, or after a list that showed less than was known, as after a restore of etcd.
+    `finished`: lists that have been folded to their end.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class Gate:
         self._lists: dict[str, tuple[str, int]] = {}  # epoch -> resource, version
         self._cold: dict[str, tuple[int, int]] = {}  # resource -> place, version of its cold list
         self._listed: dict[str, None] = {}  # resources of which some list has finished
+        self.finished: dict[str, str] = {}  # epoch -> resource
         self._unread: tuple[str, ...] = ()  # resources that no rule reads by the policy in force
 
     def fold(self, item: Json) -> None:
@@ -84,6 +86,7 @@ class Gate:
         elif kind == "SyncFinished" and item["epoch"] in self._started:
             place = self._started[item["epoch"]]
             self._listed[resource] = None
+            self.finished[item["epoch"]] = resource
             begun, version = self._cold.get(resource, (0, 0))
             if place >= begun or item["list_rv"] >= version:
                 self._cold.pop(resource, None)
@@ -159,6 +162,10 @@ class OrdersAudit:
         sequences, versions = self._versions.get(uid, ((), ()))
         place = bisect_right(sequences, sequence)
         return versions[place - 1] if place else -1
+
+    def listed(self, epoch: str) -> str:
+        """The resource of that list, once all of it has been folded; empty before."""
+        return self._gate.finished.get(epoch, "")
 
     def gone(self, uid: str) -> bool:
         """Whether the deletion of `uid` has been folded."""

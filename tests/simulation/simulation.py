@@ -356,7 +356,9 @@ class Simulation:
 
     def _next_epoch(self, _bytes: int) -> str:
         self._epochs += 1
-        return f"epoch-{self._epochs}"
+        epoch = f"epoch-{self._epochs}"
+        self.cluster.on_list(epoch)
+        return epoch
 
     def _stopped(self, error: BaseException) -> Violation:
         """A role stopped itself, or refused to start."""
