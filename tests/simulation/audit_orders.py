@@ -361,12 +361,16 @@ class OrdersAudit:
             if row is None:
                 rows.pop(key, None)
                 continue
-            was = rows.get(key, {}).get("node") if change["table"] == "pods" else None
-            if was and not row.get("node"):
-                self._unbind(key, f"{row['name']} was on {was}, and is on no node now")
-            elif key not in rows and key in self._listed_now and not row.get("node"):
-                self._forget_bind(key)  # it was gone, and a restore brought it back
+            if change["table"] == "pods" and not row.get("node"):
+                self._see_unbound(key, row, rows.get(key))
             rows[key] = row
+
+    def _see_unbound(self, uid: str, row: Json, old: Json | None) -> None:
+        """A pod's row says that it is on no node."""
+        if old is not None and old.get("node"):
+            self._unbind(uid, f"{row['name']} was on {old['node']}, and is on no node now")
+        elif old is None and uid in self._listed_now:
+            self._forget_bind(uid)  # it was gone, and a restore brought it back
 
     def _unbind(self, uid: str, detail: str) -> None:
         """A pod has no node any more: only a reset says so."""
