@@ -1,5 +1,7 @@
-"""A node as it would be once some pods have left it: what preemption plans on. Called by `state.preemption` and
-`state.evictions`."""
+"""A node as it would be once some pods have left it: what preemption plans on, and who is spared.
+
+Called by `state.preemption` and `state.evictions`.
+"""
 
 from state.model.rows import Pod
 from state.model.scores import ClassScores

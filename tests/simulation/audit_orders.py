@@ -136,6 +136,8 @@ class OrdersAudit:
         self._reset_at = 0  # sequence at which a reset of pods was last seen
         self._reset_now: dict[str, None] = {}  # uids of which a reset spoke in this record
         self._listed_now: dict[str, None] = {}  # uids of which any list spoke in this record
+        self._gone_now: dict[str, int] = {}  # uid -> version at which this record said it is gone
+        self._back_now: dict[str, None] = {}  # uids that a list showed in this record after that
         self._group_of: dict[str, str] = {}
         self._open_of: dict[str, str] = {}
         self._bound: dict[str, str] = {}
@@ -153,6 +155,7 @@ class OrdersAudit:
             self.sequence += 1
             ends: dict[str, Json] = {}
             self._reset_now, self._listed_now = {}, {}
+            self._gone_now, self._back_now = {}, {}
             for item in record["observations"]:
                 self._fold(item, ends)
             self._check_decision(decision, ends)
@@ -192,6 +195,7 @@ class OrdersAudit:
                 group.partners = tuple(json.loads(item["annotations"].get(GANG_GROUPS, "[]")))
         elif kind == "ObjectGone":
             self._gone.setdefault(item["uid"], (self.sequence, item["rv"]))
+            self._gone_now[item["uid"]] = item["rv"]
             self._gate.note(item["resource"], item["rv"])
             for group in self.groups.values():
                 if group.uid == item["uid"]:
@@ -212,6 +216,8 @@ class OrdersAudit:
                 self._reset_at = self.sequence
         if uid in self._gone and (is_reset or list_rv > self._gone[uid][1]):
             del self._gone[uid]
+        if uid in self._gone_now and (is_reset or list_rv > self._gone_now[uid]):
+            self._back_now[uid] = None
         known = self.version_known(uid, self.sequence)
         lacks_node = uid in (self._bound if item["kind"] == "PodObserved" else self._told)
         stays = uid in self._leaving and not item.get("deleted_us")
@@ -236,6 +242,9 @@ class OrdersAudit:
         found, order = item.get("found"), self.orders.get(item["command_id"])
         if order is None or order.ended_at:
             return
+        if item["outcome"] == "Stale" and (found is None or found["uid"] != order.body["uid"]):
+            uid = order.body["uid"]
+            self._gone_now[uid] = self.version_known(uid, self.sequence)
         # Of a successor that was found, too little is said to count it; its own news will come.
         if found is not None and found["uid"] == order.body["uid"]:
             self._note_version(found["uid"], found["rv"])
@@ -367,9 +376,10 @@ class OrdersAudit:
 
     def _see_unbound(self, uid: str, row: Json, old: Json | None) -> None:
         """A pod's row says that it is on no node."""
-        if old is not None and old.get("node"):
-            self._unbind(uid, f"{row['name']} was on {old['node']}, and is on no node now")
-        elif old is None and uid in self._listed_now:
+        was = old.get("node") if old is not None else None
+        if was and uid not in self._back_now:
+            self._unbind(uid, f"{row['name']} was on {was}, and is on no node now")
+        elif (was or old is None) and uid in self._listed_now:
             self._forget_bind(uid)  # it was gone, and a restore brought it back
 
     def _unbind(self, uid: str, detail: str) -> None:
