@@ -88,6 +88,8 @@ def weigh_lack(trial: Trial, listing: OpenList, told_at: int) -> None:
         ask_resync(
             trial, listing.resource
         )  # it may be older than the result; the list to come will not be
+    elif told_at <= listing.sequence:
+        ask_later(trial)  # under load every list is older than some result
 
 
 def contradict(trial: Trial, resource: str) -> None:
@@ -114,6 +116,15 @@ def ask_resync(trial: Trial, resource: str) -> None:
     request = Answer(kind="ResyncRequested", resource=resource)
     if request not in trial.requests:
         trial.requests.append(request)
+
+
+def ask_later(trial: Trial) -> None:
+    """A result told of a pod what a list, older or younger, lacks. As a rule an observation will soon show it; if none
+    does, a restore has undone it, and no watch will ever say so: `sync.ask_again` asks for a list.
+    """
+    sync = trial.state.syncs.get("pods", _NEVER)
+    unseen_us = sync.unseen_us or trial.now_us
+    trial.put("syncs", "pods", replace(sync, unseen_at=trial.sequence, unseen_us=unseen_us))
 
 
 def bury(trial: Trial, resource: str, uid: str, rv: int) -> None:

@@ -188,7 +188,9 @@ class Sync(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `doubted`: since that sequence what is known of it may be wrong, until a list that began later says all anew.
     `contradicted`: a list showed what the history that we know rules out, so the next whole list wins as a reset.
+    `listed_at`: the sequence at which the latest of the finished lists began.
     `reset_at`: the sequence at which a reset was last finished.
+    `unseen_at`: up to that sequence results told what no list could tell for or against; 0: nothing; since `unseen_us`.
     """
 
     absent: bool = False
@@ -196,8 +198,11 @@ class Sync(Struct, frozen=True, gc=False, omit_defaults=True):
     doubted: int = 0
     epochs: tuple[str, ...] = ()
     list_rv: int = 0
+    listed_at: int = 0
     reset_at: int = 0
     synced: bool = False
+    unseen_at: int = 0
+    unseen_us: int = 0
 
 
 class OpenList(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from state.model.diagnoses import Code, Diagnosis
 from state.model.facts import merge_facts, remove_pod, store_pod
 from state.model.limits import BACKOFF_DOUBLINGS_MAX
-from state.model.lists import contradict
+from state.model.lists import ask_later, contradict
 from state.model.rows import OpenCommand, Pod, Sync
 from state.model.seen import CommandEndSeen
 from state.model.trial import Trial
@@ -48,6 +48,7 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         _end_bind(trial, seen, command, pod)
     else:
         _end_eviction(trial, seen, pod)
+    _await_sight(trial, seen, state.pods[pod.uid])
 
 
 def _end_eviction(trial: Trial, seen: CommandEndSeen, pod: Pod) -> None:
@@ -73,6 +74,18 @@ def _end_bind(trial: Trial, seen: CommandEndSeen, command: OpenCommand, pod: Pod
 def _issued_at(command_id: str) -> int:
     """The sequence of the decision that gave the command."""
     return int(command_id.partition(".")[0])
+
+
+def _await_sight(trial: Trial, seen: CommandEndSeen, pod: Pod) -> None:
+    """Where a list began since the command was given, it is of a time before it was done, or after it was undone."""
+    if pod.told_at == trial.sequence and _issued_at(seen.command_id) < _listed_at(trial):
+        ask_later(trial)
+
+
+def _listed_at(trial: Trial) -> int:
+    """The sequence at which the latest list of pods began."""
+    begun = [row.sequence for row in trial.state.lists.values() if row.resource == "pods"]
+    return max([trial.state.syncs.get("pods", _NEVER).listed_at, *begun])
 
 
 _NEVER = Sync()

@@ -127,6 +127,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
             doubted=doubted,
             epochs=epochs,
             list_rv=list_rv,
+            listed_at=max(old.listed_at, listing.sequence),
             reset_at=reset_at,
             synced=True,
         ),
@@ -165,6 +166,19 @@ def ask_again(trial: Trial) -> None:
         if 0 < listing.asked_us <= trial.now_us - LIST_PATIENCE_US:
             trial.put("lists", epoch, replace(listing, asked_us=trial.now_us))
             ask_resync(trial, listing.resource)
+    sync = trial.state.syncs.get("pods")
+    if sync is not None and 0 < sync.unseen_us <= trial.now_us - LIST_PATIENCE_US:
+        _ask_for_unseen(trial, sync)
+
+
+def _ask_for_unseen(trial: Trial, sync: Sync) -> None:
+    """Asks for a list if what results told is still unseen, and again until it has come; else it is settled."""
+    unseen = any(0 < pod.told_at <= sync.unseen_at for pod in trial.state.pods.values())
+    if unseen:
+        ask_resync(trial, "pods")
+        trial.put("syncs", "pods", replace(sync, unseen_us=trial.now_us))
+    else:
+        trial.put("syncs", "pods", replace(sync, unseen_at=0, unseen_us=0))
 
 
 def _row_of(trial: Trial, resource: str, uid: str) -> Any:

@@ -4,6 +4,7 @@ import pytest
 
 from state import invariants
 from state.model.decision import Answer
+from state.model.limits import LIST_PATIENCE_US
 from tests.builders import Core, cards, ended, gone, member, node, pod, podgroup
 from tests.unit.state.test_sync import RESYNC, finished, listed, names, started, still
 
@@ -194,6 +195,87 @@ def test_a_list_that_comes_late_contradicts_no_result() -> None:
         started("e2", 103, whole=True, heard=doubted), still("e2", "p", 40), finished("e2", 103)
     )
     assert core.state.synced()
+
+
+def until_asked(core: Core) -> None:
+    """Time passes until the core asks for a list of pods."""
+    due = core.decisions[-1].next_deadline_us
+    assert core.state.timestamp_us + LIST_PATIENCE_US == due
+    assert () == core.see(advance_us=LIST_PATIENCE_US - 1).requests
+    assert RESYNC == core.see(advance_us=1).requests
+
+
+@pytest.mark.parametrize("said", [{"cold": True}, {"whole": True}], ids=["cold", "asked for"])
+def test_a_told_bind_that_a_restore_undid_before_a_list_that_had_not_heard_of_it_is_asked_after(
+    said: dict[str, bool],
+) -> None:
+    """No watch will ever speak of the pod, and no other list may come: State would say for ever that it is bound."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    told = core.see(ended(command), topic="results").sequence
+    restored = {**pod("p", 900, rv=90), "epoch": "r"}
+    core.see(started("r", 1_100, heard=told - 1, **said), restored, finished("r", 1_100))
+    assert "n" == core.pod("p").node
+    until_asked(core)
+    put_right(core)
+
+
+def test_a_bind_that_is_told_after_the_list_that_lacks_it_is_asked_after() -> None:
+    """The list is of a restored etcd, and what it lacks was told to us only after it had finished."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(*listed("r", 1_100, pod("p", 900, rv=90)))
+    core.see(ended(command), topic="results")
+    assert ("n", True) == (core.pod("p").node, core.state.synced())
+    until_asked(core)
+    put_right(core)
+
+
+def test_a_bind_that_is_told_in_the_record_in_which_a_list_begins_is_asked_after() -> None:
+    """The result stands before the list that lacks it, and the list may still be the older one."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(ended(command), started("r", 1_100, whole=True))
+    core.see({**pod("p", 900, rv=90), "epoch": "r"}, finished("r", 1_100))
+    assert ("n", True) == (core.pod("p").node, core.state.synced())
+    until_asked(core)
+    put_right(core)
+
+
+def put_right(core: Core) -> None:
+    """The list that was asked for contradicts the bind, the next one wins, the one after that settles it."""
+    core.see(*listed("asked", 1_101, pod("p", 900, rv=90)))
+    assert not core.state.synced()
+    core.see(*listed("wins", 1_102, pod("p", 900, rv=90)))
+    assert "" == core.pod("p").node
+    core.see(*listed("settles", 1_103, pod("p", 900, rv=90)))
+    assert (2, True) == (len(bind_ids(core)), core.state.synced())
+
+
+def test_a_told_bind_that_is_seen_soon_is_not_asked_after() -> None:
+    """A list was under way while the pod was bound, as ever so often: the watch shows it, and nobody lists again."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(*listed("late", 101, pod("p", 900, rv=90)))
+    core.see(ended(command), topic="results")
+    core.see(pod("p", 900, rv=102, node="n"))
+    decision = core.see(advance_us=LIST_PATIENCE_US)
+    assert ((), 0) == (decision.requests, decision.next_deadline_us)
+
+
+def test_what_is_asked_after_is_asked_again_until_a_list_has_come() -> None:
+    """The informer may be gone."""
+    core = Core()
+    core.see(node("n", 2_000), topic="nodes")
+    command = core.see(*listed("e", 100, pod("p", 900, rv=90))).commands[0].id
+    core.see(*listed("r", 1_100, pod("p", 900, rv=90)))
+    core.see(ended(command), topic="results")
+    until_asked(core)
+    until_asked(core)
 
 
 @pytest.mark.parametrize(("whole", "asked"), [(False, RESYNC), (True, ())])
