@@ -7,7 +7,6 @@ import pytest
 
 from producers.observe import OBSERVE
 from producers.simulated.kinds import POD, kinds_named
-from schemas.codec import decode_record, encode
 from schemas.envelope import BindPod
 from tests.builders import Core, Json, gone
 from tests.simulation.api_server import ApiServer, Backup, Sent
@@ -15,27 +14,12 @@ from tests.simulation.audit_cluster import ClusterAudit
 from tests.simulation.audit_orders import OrdersAudit
 from tests.simulation.chaos import Chaos
 from tests.simulation.clock import Clock
+from tests.simulation.core_chain import CoreChain
 from tests.simulation.manifests import device, pod
 from tests.simulation.violation import Violation
 from tests.unit.state.test_sync import finished, started
 
 KINDS = {kind.resource: kind for kind in (*kinds_named("Node"), *kinds_named("Device"), POD)}
-
-
-class Chain:
-    """What a core has taken in and decided, as the auditor reads it from the log."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.records: list[Json] = []
-        self.decisions: list[Json] = []
-
-    def read(self) -> None:
-        """Takes in what was decided since."""
-        place = len(self.records)
-        for record in self._core.records[place:]:
-            self.records.append(json.loads(encode(decode_record(record.data))))
-        self.decisions += [json.loads(each.data) for each in self._core.decisions[place:]]
 
 
 class World:
@@ -48,7 +32,7 @@ class World:
         self._seen_cpu = seen_cpu
         self.server = ApiServer(Clock(), Chaos(0), ())
         self.core = Core()
-        self.orders = OrdersAudit(Chain(self.core))  # type: ignore[arg-type]
+        self.orders = OrdersAudit(CoreChain(self.core))  # type: ignore[arg-type]
         self.audit = ClusterAudit(self.server, self.orders)
         self.server.on_call = self.audit.on_call
         self.server.on_restore = lambda _bumped: self.audit.on_restore()

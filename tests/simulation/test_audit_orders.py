@@ -1,27 +1,9 @@
 """The auditor's account of gangs, against records and decisions of the core."""
 
-import json
-
-from schemas.codec import decode_record, encode
-from tests.builders import Core, Json, gone, member, node, podgroup
+from tests.builders import Core, gone, member, node, podgroup
 from tests.simulation.audit_orders import OrdersAudit
+from tests.simulation.core_chain import CoreChain
 from tests.unit.state.test_sync import finished, started, still
-
-
-class Chain:
-    """What a core has taken in and decided, as the auditor reads it from the log."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.records: list[Json] = []
-        self.decisions: list[Json] = []
-
-    def read(self) -> None:
-        """Takes in what was decided since."""
-        place = len(self.records)
-        for record in self._core.records[place:]:
-            self.records.append(json.loads(encode(decode_record(record.data))))
-        self.decisions += [json.loads(each.data) for each in self._core.decisions[place:]]
 
 
 def _with_one_bound() -> Core:
@@ -40,7 +22,7 @@ def test_a_list_that_names_a_pod_deleted_since_takes_no_bind_back() -> None:
     core.see(gone("pods", "g-1", rv=6), still("first", "g-0"), still("first", "g-1", 4))
     core.see(finished("first", 5))
     assert {"g-0": "n"} == core.binds()
-    audit = OrdersAudit(Chain(core))  # type: ignore[arg-type]
+    audit = OrdersAudit(CoreChain(core))  # type: ignore[arg-type]
     audit.read()
     assert audit.groups["default/g"].ever_bound
 
@@ -53,6 +35,6 @@ def test_a_pod_that_a_restore_brought_back_unbound_was_never_bound() -> None:
     core.see({**member("g-1", "g"), "epoch": "reset"}, still("reset", "g-0"))
     core.see(finished("reset", 3))
     assert {} == core.binds()
-    audit = OrdersAudit(Chain(core))  # type: ignore[arg-type]
+    audit = OrdersAudit(CoreChain(core))  # type: ignore[arg-type]
     audit.read()
     assert not audit.groups["default/g"].ever_bound
