@@ -56,7 +56,8 @@ ACTS = 0.2
 TWINS_MAX = 3
 #: Rest: nothing was appended and nothing happened for so long; longer than any back-off.
 QUIET_US = 25_000_000
-REST_US_MAX = 900_000_000
+#: Deadlines are the log's, and a log whose sequencer was half an hour ahead waits until the clock has come there.
+REST_US_MAX = 2_700_000_000
 #: What is due later than this is not waited for: evictions that led nowhere are forgotten in an hour.
 SOON_US = 300_000_000
 POLICY: dict[str, Any] = {
