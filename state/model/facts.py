@@ -95,10 +95,13 @@ def let_go(pod: Pod) -> Pod:
     )
 
 
-def remove_pod(trial: Trial, pod: Pod, rv: int) -> None:
-    """The pod's uid is gone: everything it held is free. A command of it stays open until its end is folded."""
+def remove_pod(trial: Trial, pod: Pod, rv: int, *, told: bool = False) -> None:
+    """The pod's uid is gone: everything it held is free. A command of it stays open until its end is folded.
+
+    `told`: by a result, which has no version of its own.
+    """
     trial.put("pods", pod.uid, None)
-    bury(trial, "pods", pod.uid, rv)
+    bury(trial, "pods", pod.uid, rv, told=told)
     if place_of(pod):
         trial.wake = True
     refresh_member(trial, trial.state.gang_key(pod))

@@ -57,8 +57,11 @@ def uid_of(row: Any) -> str:
 
 
 def overrules(listing: OpenList, tombstone: Tombstone) -> bool:
-    """What the list names is there, whatever the tombstone says."""
-    return listing.reset or listing.list_rv > tombstone.rv
+    """What the list names is there, whatever the tombstone says: a list of the deletion's own version lacks the object,
+    so one that names it is of another history.
+    """
+    younger = listing.list_rv - tombstone.rv
+    return listing.reset or younger > 0 or (younger == 0 and not tombstone.told)
 
 
 def resets(trial: Trial, epoch: str | None) -> bool:
@@ -127,11 +130,11 @@ def ask_later(trial: Trial) -> None:
     trial.put("syncs", "pods", replace(sync, unseen_at=trial.sequence, unseen_us=unseen_us))
 
 
-def bury(trial: Trial, resource: str, uid: str, rv: int) -> None:
+def bury(trial: Trial, resource: str, uid: str, rv: int, *, told: bool = False) -> None:
     """Leaves a tombstone for `uid`. Only a list forgets them, and informers list when they must: many ask for one."""
     tombstones = trial.state.tables["tombstones"]
     new = uid not in tombstones
-    trial.put("tombstones", uid, Tombstone(resource=resource, rv=rv))
+    trial.put("tombstones", uid, Tombstone(resource=resource, rv=rv, told=told))
     count, there = len(tombstones), len(trial.state.tables[RESOURCES[resource][0]])
     if new and count % TOMBSTONES_STEP == 0 and count >= max(TOMBSTONES_MIN, there):
         ask_resync(trial, resource)

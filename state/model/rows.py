@@ -176,11 +176,15 @@ class PriorityClass(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     value: int
 
 
-class Tombstone(Struct, frozen=True, gc=False):
-    """A uid that is gone: late news of it is dropped until a list newer than `rv` has finished."""
+class Tombstone(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A uid that is gone: late news of it is dropped until a list newer than `rv` has finished.
+
+    `told`: only a result says so, and `rv` is the version that the object had; its deletion has a later one.
+    """
 
     resource: str
     rv: int
+    told: bool = False
 
 
 class Sync(Struct, frozen=True, gc=False, omit_defaults=True):

@@ -37,7 +37,7 @@ def on_command_ended(trial: Trial, seen: CommandEndSeen) -> None:
         store_pod(trial, pod, replace(pod, command="", parked=False))
         pod = state.pods[pod.uid]
     if seen.outcome == "Stale" and (seen.found is None or seen.found.uid != pod.uid):
-        remove_pod(trial, pod, pod.rv)
+        remove_pod(trial, pod, pod.rv, told=True)
         return
     if seen.found is not None and seen.found.uid == pod.uid:
         found = merge_facts(pod, seen.found)

@@ -185,6 +185,23 @@ def test_a_list_younger_than_a_tombstone_knows_better() -> None:
     assert ["p"] == names(core)
 
 
+def test_a_list_of_the_deletions_own_version_that_names_the_pod_is_of_another_history() -> None:
+    """After a restore without a bump, versions are given a second time. A list of version 10 lacks what went at 10."""
+    core = Core()
+    core.see(pod("p", rv=5), gone("pods", "p", rv=10))
+    core.see(started("e", 10), {**pod("p", rv=5), "epoch": "e"}, finished("e", 10))
+    assert ["p"] == names(core)
+
+
+def test_a_list_of_the_version_of_a_pod_that_a_result_found_gone_is_older() -> None:
+    """When it went nobody said, only that it was later than its own last version: a list of that one still has it."""
+    core = Core()
+    command = core.see(node("n"), pod("p", rv=5)).commands[0].id
+    core.see(ended(command, "Stale", status=404), topic="results")
+    core.see(started("e", 5), {**pod("p", rv=5), "epoch": "e"}, finished("e", 5))
+    assert [] == names(core)
+
+
 @pytest.mark.parametrize("topic", sorted(set(RESOURCES.values())))
 @pytest.mark.parametrize("on", [False, True])
 def test_a_rejected_message_asks_for_a_resync_of_its_topic(topic: str, on: bool) -> None:
