@@ -182,7 +182,9 @@ def _next_deadline(state: State, now_us: int) -> int:
     head = state.head()
     due += [head.next_us] if head is not None else []
     due += [entry.asked_us + LIST_PATIENCE_US for entry in state.lists.values() if entry.asked_us]
-    due += [row.unseen_us + LIST_PATIENCE_US for row in state.syncs.values() if row.unseen_us]
+    syncs = state.syncs.values()
+    waits = [since_us for row in syncs for since_us in (row.doubted_us, row.unseen_us) if since_us]
+    due += [since_us + LIST_PATIENCE_US for since_us in waits]
     due.append(state.cycle_row().retry_us)
     return min((moment for moment in due if moment > now_us), default=0)
 

@@ -110,7 +110,7 @@ def contradict(trial: Trial, resource: str) -> None:
 def doubt(trial: Trial, resource: str) -> None:
     """From now on what is known of the resource may be wrong: asks for a list that says all anew."""
     sync = trial.state.syncs.get(resource, _NEVER)
-    trial.put("syncs", resource, replace(sync, doubted=trial.sequence))
+    trial.put("syncs", resource, replace(sync, doubted=trial.sequence, doubted_us=trial.now_us))
     ask_resync(trial, resource)
 
 

@@ -190,7 +190,8 @@ class Tombstone(Struct, frozen=True, gc=False, omit_defaults=True):
 class Sync(Struct, frozen=True, gc=False, omit_defaults=True):
     """Whether a resource has been listed. `list_rv`: newest finished list; `absent`: its CRD is missing.
 
-    `doubted`: since that sequence what is known of it may be wrong, until a list that began later says all anew.
+    `doubted`: since that sequence what is known of it may be wrong, until a list that began later says all anew;
+    `doubted_us`: the time then, or when the informers were last asked again for that list.
     `contradicted`: a list showed what the history that we know rules out, so the next whole list wins as a reset.
     `listed_at`: the sequence at which the latest of the finished lists began.
     `reset_at`: the sequence at which a reset was last finished.
@@ -200,6 +201,7 @@ class Sync(Struct, frozen=True, gc=False, omit_defaults=True):
     absent: bool = False
     contradicted: bool = False
     doubted: int = 0
+    doubted_us: int = 0
     epochs: tuple[str, ...] = ()
     list_rv: int = 0
     listed_at: int = 0

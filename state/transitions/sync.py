@@ -97,22 +97,24 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
                 trial, seen.resource, uid, seen.list_rv if listing.reset else max(rv, seen.list_rv)
             )
     _forget_tombstones(trial, listing)
+    old = state.syncs.get(seen.resource, Sync())
+    doubted, doubted_us = old.doubted, old.doubted_us
+    contradicted, reset_at = old.contradicted, old.reset_at
+    if listing.reset:
+        doubted, doubted_us, reset_at = trial.sequence, trial.now_us, trial.sequence
+        contradicted = False
+    elif listing.whole and listing.after >= doubted and not contradicted:
+        doubted, doubted_us = 0, 0
     closed = [
         epoch
         for epoch, other in sorted(state.lists.items())
         if other.resource == seen.resource
         and (other.sequence < listing.sequence or other.list_rv <= seen.list_rv)
+        and not (doubted and other.whole and other.after >= doubted)  # it will settle the doubt
         and epoch != seen.epoch
     ]
-    old = state.syncs.get(seen.resource, Sync())
     list_rv = seen.list_rv if listing.reset else max(old.list_rv, seen.list_rv)
     epochs = _close(trial, old, [*closed, seen.epoch])
-    doubted, contradicted, reset_at = old.doubted, old.contradicted, old.reset_at
-    if listing.reset:
-        doubted = reset_at = trial.sequence
-        contradicted = False
-    elif listing.whole and listing.after >= doubted and not contradicted:
-        doubted = 0
     # Who listed may have yet to hear what was asked for when the doubt arose.
     to_hear = listing.heard is not None and listing.heard < doubted and not listing.reset
     if doubted and not to_hear:
@@ -125,6 +127,7 @@ def on_sync_finished(trial: Trial, seen: SyncFinishSeen) -> None:
             absent=False,
             contradicted=contradicted,
             doubted=doubted,
+            doubted_us=doubted_us,
             epochs=epochs,
             list_rv=list_rv,
             listed_at=max(old.listed_at, listing.sequence),
@@ -145,7 +148,8 @@ def on_kind_absent(trial: Trial, seen: KindAbsentSeen) -> None:
     old = trial.state.syncs.get(seen.resource, Sync())
     closed = [epoch for epoch in sorted(lists) if lists[epoch].resource == seen.resource]
     epochs = _close(trial, old, closed)
-    new = replace(old, absent=True, contradicted=False, doubted=0, epochs=epochs, synced=True)
+    settled = replace(old, contradicted=False, doubted=0, doubted_us=0)
+    new = replace(settled, absent=True, epochs=epochs, synced=True)
     if new != old:
         trial.put("syncs", seen.resource, new)
         trial.wake = True
@@ -159,13 +163,19 @@ def on_message_rejected(trial: Trial, seen: RejectionSeen) -> None:
 
 
 def ask_again(trial: Trial) -> None:
-    """Asks for lists anew where one that everything waits for does not finish: who began it may be gone."""
+    """Asks for lists anew where one that everything waits for does not finish, or never began: who was asked for it
+    may be gone.
+    """
     lists = trial.state.lists
     for epoch in sorted(lists):
         listing = lists[epoch]
         if 0 < listing.asked_us <= trial.now_us - LIST_PATIENCE_US:
             trial.put("lists", epoch, replace(listing, asked_us=trial.now_us))
             ask_resync(trial, listing.resource)
+    for resource, row in sorted(trial.state.syncs.items()):
+        if 0 < row.doubted_us <= trial.now_us - LIST_PATIENCE_US:
+            trial.put("syncs", resource, replace(row, doubted_us=trial.now_us))
+            ask_resync(trial, resource)
     sync = trial.state.syncs.get("pods")
     if sync is not None and 0 < sync.unseen_us <= trial.now_us - LIST_PATIENCE_US:
         _ask_for_unseen(trial, sync)
