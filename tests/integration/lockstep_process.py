@@ -122,3 +122,9 @@ def lockstep(*arguments: str) -> tuple[int, Any]:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
+
+
+def open_commands(url: str) -> list[Any]:
+    """Commands of the log that have no end yet."""
+    commands: list[Any] = lockstep("state", "commands", "--log", url)[1]["commands"]
+    return commands

@@ -22,7 +22,7 @@ from tests.integration.cluster import ControlPlane, running_control_plane
 from tests.integration.history import all_listed, first_bind, rows_that_differ
 from tests.integration.kafka_broker import KafkaAddress
 from tests.integration.kubelet import Kubelet
-from tests.integration.lockstep_process import COMMAND, LockstepRun, lockstep
+from tests.integration.lockstep_process import COMMAND, LockstepRun, lockstep, open_commands
 from tests.integration.test_deploy import crd_files, documents, established
 
 pytestmark = pytest.mark.controlplane
@@ -272,11 +272,6 @@ def test_two_hundred_gangs_and_a_group_over_two_namespaces(
     assert {1} == set(applied_binds(url).values())
     admin.delete(f"/api/v1/namespaces/{away}")
     admin.delete(f"/api/v1/namespaces/{away}/pods", grace_seconds=0)
-
-
-def open_commands(url: str) -> list[Any]:
-    commands: list[Any] = lockstep("state", "commands", "--log", url)[1]["commands"]
-    return commands
 
 
 def applied_binds(url: str) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Local directories that vanish under a running service. Real Kafka, real API server."""
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.integration.cluster import Cluster
 from tests.integration.history import rows_that_differ
 from tests.integration.kafka_broker import KafkaAddress
 from tests.integration.kubelet import Kubelet
-from tests.integration.lockstep_process import LockstepRun
+from tests.integration.lockstep_process import LockstepRun, open_commands
 
 pytestmark = [pytest.mark.kafka, pytest.mark.controlplane]
 
@@ -71,9 +72,13 @@ def test_every_local_directory_wiped_while_it_runs(
         else:
             assert 0 == run.stop()
         shutil.rmtree(run.datadir, ignore_errors=True)
+        # The first process may have begun its tables anew when they were wiped, and said so.
+        before = run.said("tables_ready")
         run.start()
         bind_more(api, namespace, 3)
-        wait_for("the tables again", lambda: run.said("tables_ready") >= 2, seconds_max=60)
+        wait_for("the tables again", lambda: run.said("tables_ready") > before, seconds_max=60)
+        wait_for("the results", lambda: not open_commands(url), seconds_max=60, every=1)
+        time.sleep(2)  # the tables follow
     finally:
         run.stop_if_running()
     reader = open_reader(url)
