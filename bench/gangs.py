@@ -6,7 +6,7 @@ victims that leave, are told as the sink and the informers would tell it. Millis
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -94,6 +94,9 @@ def workloads(nodes: int) -> dict[str, Callable[[], Figures]]:
     for gangs in (3, 6, 9):
         found[f"W8 {gangs} gangs of {size}"] = partial(arrive, nodes, gangs, size)
     found[f"C5 one gang of {size}, its PodGroup comes last"] = partial(decide, nodes, size)
+    alone, in_turn = (200, *[100] * (size - 1)), (100, 200)
+    found[f"C5 the same of a driver and {size - 1} workers"] = partial(decide, nodes, size, alone)
+    found["C5 the same of two kinds in turn"] = partial(decide, nodes, size, in_turn)
     found[f"C5 a gang of {size} waits, with room for {size - 1}"] = partial(fall_short, nodes, size)
     few = nodes // 50
     for low in (0, few, few // 10):
@@ -126,10 +129,11 @@ def arrive(nodes: int, gangs: int, size: int, *, gang: bool = True) -> Figures:
     return scene.rates(gangs, size)
 
 
-def decide(nodes: int, size: int) -> Figures:
-    """A gang's members are there when its PodGroup comes: that record places them all."""
+def decide(nodes: int, size: int, cpus: Sequence[int] = (100,)) -> Figures:
+    """A gang's members are there when its PodGroup comes: that record places them all. `cpus`: theirs, in turn."""
     scene = Scene(nodes)
-    scene.see([_member(f"gang-{index}", "gang") for index in range(size)])
+    asks = [cpus[index % len(cpus)] for index in range(size)]
+    scene.see([_member(f"gang-{index}", "gang", cpu) for index, cpu in enumerate(asks)])
     scene.timed([podgroup("gang", size)], "podgroups")
     scene.expect(binds=size)
     return {"decide_ms": scene.records_ms[-1], **scene.rates(1, size)}
