@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from producers.informer import Informers
 from producers.kube_client import KubeClient
 from producers.publisher import PackingPublisher
-from schemas.errors import Unavailable
 from schemas.topics import DECISIONS, RESULTS
-from streams.history import Bound, LogHistory
+from streams.history import Bound, LogHistory, Start
 from streams.log import LogReader, LogWriter
 from streams.logs import event
 from streams.metrics import Roles
-from streams.retry import retry_s
+from streams.retry import answered
 from streams.roles import Leadership
 from streams.sink.kube import KubeApi, load_configuration
 from streams.sink.lease import Lease, LeaseSettings, keep
@@ -72,7 +71,7 @@ class ClusterSide:
             if self._settings.sink:
                 sink = Sink(api, self._results.publish, may_act=lease.held)
                 self._roles.sink, self._roles.lease = sink, lease
-            role = await self._found_role(sink)
+            role = await self._role(sink)
             await role.read_to_end()
             async with asyncio.TaskGroup() as group:
                 group.create_task(follow("sink", role))
@@ -103,19 +102,13 @@ class ClusterSide:
         finally:
             self._informers = None
 
-    async def _found_role(self, sink: Sink | None) -> SinkRole:
+    async def _role(self, sink: Sink | None) -> SinkRole:
         """The role where the log stands; a log that does not answer is asked again."""
-        failures = 0
-        while True:
-            try:
-                return await asyncio.to_thread(self._role, sink)
-            except Unavailable as error:
-                event(logger, logging.WARNING, "log_unavailable", topic=DECISIONS, error=str(error))
-                await asyncio.sleep(retry_s(failures))
-                failures += 1
 
-    def _role(self, sink: Sink | None) -> SinkRole:
-        start = LogHistory(self._reader, self._reader).start(Bound())
+        def look() -> Start:
+            return LogHistory(self._reader, self._reader).start(Bound())
+
+        start = await answered(lambda: asyncio.to_thread(look), DECISIONS)
         checkpoint = start.checkpoint
         return SinkRole(
             sink,

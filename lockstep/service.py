@@ -28,7 +28,7 @@ from streams.metrics import Metrics
 from streams.metrics_endpoint import MetricsAddress
 from streams.projector import Projector
 from streams.recovery import Recovered, check_intake, recover
-from streams.retry import retry_s
+from streams.retry import answered
 from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.translate import to_state
 
@@ -308,18 +308,12 @@ class Service:
 
     async def _log_id(self) -> str:
         """The log's id; an empty log gets one with its first record."""
-        failures = 0
+
+        def look() -> str:
+            return log_id(LogHistory(self.reader, self.reader))
+
         while True:
-            try:
-                found = await asyncio.to_thread(
-                    lambda: log_id(LogHistory(self.reader, self.reader))
-                )
-                failures = 0
-            except Unavailable as error:
-                event(logger, logging.WARNING, "log_unavailable", topic=JOURNAL, error=str(error))
-                await asyncio.sleep(retry_s(failures))
-                failures += 1
-                continue
+            found = await answered(lambda: asyncio.to_thread(look), JOURNAL)
             if found:
                 return found
             await asyncio.sleep(LOG_ID_POLL_S)

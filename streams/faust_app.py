@@ -175,9 +175,8 @@ def _member_id(datadir: Path) -> str:
     So a role that was killed rejoins at once, not when its old session has run out.
     """
     file = datadir / "member"
-    if (
-        not file.exists() or not file.read_text()
-    ):  # a full disk takes the name of a file and no more
+    # A full disk takes the name of a file and no more.
+    if not file.exists() or not file.read_text():
         file.write_text(f"lockstep-{uuid.uuid4().hex}")
     return file.read_text()
 

@@ -5,22 +5,17 @@ the `Sink` does, while its Lease holds.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from schemas.envelope import BindPod, Command, PatchStatus
-from schemas.errors import Unavailable
 from schemas.topics import DECISIONS
 from streams.chain import DecisionChain, StallWatch
 from streams.log import LogReader, LogRecord
-from streams.logs import event
-from streams.retry import retry_s
+from streams.retry import answered
 from streams.sink.commands import read_commands
 from streams.sink.sink import Sink
-
-logger = logging.getLogger(__name__)
 
 READ_LIMIT: Final = 128
 
@@ -76,15 +71,7 @@ class SinkRole:
 
         A log that does not answer is asked again: who just got the Lease must not give up over it.
         """
-        failures = 0
-        while True:
-            try:
-                await self._read_to_end()
-                break
-            except Unavailable as error:
-                event(logger, logging.WARNING, "log_unavailable", topic=DECISIONS, error=str(error))
-                await asyncio.sleep(retry_s(failures))
-                failures += 1
+        await answered(self._read_to_end, DECISIONS)
         if self._past is not None:
             statuses, self._past = self._past, None
             if self._sink is not None:

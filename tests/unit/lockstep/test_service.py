@@ -72,7 +72,7 @@ def test_the_sinks_place_is_asked_for_again(log: Log, tmp_path: Path) -> None:
         roles=Roles(),
         state=None,
     )
-    assert {DECISIONS: 0} == _within_s(5, side._found_role(None)).next_offsets()
+    assert {DECISIONS: 0} == _within_s(5, side._role(None)).next_offsets()
 
 
 def test_a_disk_without_room_at_a_takeover_costs_hints_and_tables_only(
