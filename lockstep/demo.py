@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lockstep.demo_workload import SECONDS, Workload, counted
+from lockstep.demo_workload import SECONDS, DemoLoad, counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ def _play(console: "Console", url: str, seconds: float) -> list[dict[str, Any]]:
     from lockstep.simulate_play import Play
 
     play = Play(url)
-    workload = Workload(play.cluster)
+    workload = DemoLoad(play.cluster)
     started_s = time.monotonic()
     told = _Told()
     try:

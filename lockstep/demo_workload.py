@@ -52,7 +52,7 @@ _JOBS: Final = (
 
 
 @dataclass(slots=True)
-class Workload:
+class DemoLoad:
     """Plays the jobs on one cluster. `news` is what happened since it was last taken."""
 
     cluster: Cluster

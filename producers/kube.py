@@ -5,24 +5,10 @@ the real adapter; tests bring their own.
 """
 
 from collections.abc import AsyncGenerator
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from schemas.errors import LockstepError
-
-#: Resource (`plural.group`) -> the API version that is read.
-VERSIONS: Final[dict[str, str]] = {
-    "pods": "v1",
-    "nodes": "v1",
-    "namespaces": "v1",
-    "priorityclasses.scheduling.k8s.io": "v1",
-    "podgroups.scheduling.x-k8s.io": "v1alpha1",
-    "podgroups.scheduling.sigs.k8s.io": "v1alpha1",
-    "podgroups.scheduling.k8s.io": "v1beta1",
-    "elasticquotas.scheduling.x-k8s.io": "v1alpha1",
-    "elasticquotas.scheduling.sigs.k8s.io": "v1alpha1",
-    "poddisruptionbudgets.policy": "v1",
-    "devices.scheduling.koordinator.sh": "v1alpha1",
-}
+from schemas.versions import VERSIONS
 
 
 class Expired(LockstepError):
@@ -30,7 +16,7 @@ class Expired(LockstepError):
 
 
 class UnknownKind(LockstepError):
-    """The API server does not know the resource: its CRD is missing."""
+    """The API server does not know the resource in any version that is read: its CRD is missing, or it is off."""
 
 
 class KubeReader(Protocol):
@@ -46,8 +32,8 @@ class KubeReader(Protocol):
         """
 
 
-def resource_path(resource: str) -> str:
-    """The path of all objects of `resource`, in every namespace."""
+def resource_path(resource: str, version: str = "") -> str:
+    """The path of all objects of `resource` in that version, or the preferred one, in every namespace."""
     plural, _, group = resource.partition(".")
     root = f"/apis/{group}" if group else "/api"
-    return f"{root}/{VERSIONS[resource]}/{plural}"
+    return f"{root}/{version or VERSIONS[resource][0]}/{plural}"

@@ -18,6 +18,7 @@ from kubernetes.client import Configuration
 
 from producers.kube import Expired, UnknownKind, resource_path
 from schemas.errors import LockstepError, Unavailable
+from schemas.versions import ServedVersions
 
 #: How long credentials are used before the configuration is asked again: tokens rotate.
 _CREDENTIALS_S: Final = 30.0
@@ -40,6 +41,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self._authorization: str | None = None
         self._authorized_until = 0.0
+        self._versions = ServedVersions()
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
@@ -102,6 +104,22 @@ class KubeClient:
     async def _get(
         self, resource: str, query: dict[str, str], limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
+        """The answer in the first version that is served."""
+        refusal: UnknownKind | None = None
+        for version in self._versions.to_try(resource):
+            try:
+                answer = await self._ask(resource, version, query, limits)
+            except UnknownKind as error:
+                refusal = refusal or error
+            else:
+                self._versions.served(resource, version)
+                return answer
+        assert refusal is not None, f"no version of {resource}"
+        raise refusal
+
+    async def _ask(
+        self, resource: str, version: str, query: dict[str, str], limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("KubeClient is used outside of its context")
         # Uncompressed: packing and unpacking would cost both sides more CPU than the bytes do.
@@ -109,7 +127,7 @@ class KubeClient:
         if authorization := await self._credentials():
             headers["Authorization"] = authorization
         answer = await self._session.get(
-            self._host + resource_path(resource),
+            self._host + resource_path(resource, version),
             params=query,
             headers=headers,
             timeout=limits,

@@ -56,9 +56,10 @@ class EvictPod(Observed):
 
 
 class PatchStatus(Observed):
-    """Write a status. For a pod (`resource` pods): the condition `PodScheduled=False` with `reason` and `message`.
+    """Write a status. For a pod (`resource` pods): the condition `PodScheduled=False` with `reason` and `message`; for
+    a PodGroup of Kubernetes the condition that says whether it was placed.
 
-    Has no result. The last one of an object wins; `fields` is what is written, of all but pods the whole status.
+    Has no result. The last one of an object wins; `fields` is what is written, of any other object the whole status.
     """
 
     kind: Literal["PatchStatus"] = "PatchStatus"

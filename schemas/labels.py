@@ -9,7 +9,7 @@ from typing import Final
 # -- gangs (upstream scheduler-plugins and Koordinator) ----------------------------------------
 GROUP_X_K8S: Final = "scheduling.x-k8s.io"
 GROUP_SIGS: Final = "scheduling.sigs.k8s.io"
-#: Kubernetes itself, from 1.36 on: read where policy has `gangs.kubernetesWorkloads`.
+#: Kubernetes itself: read where policy has `gangs.kubernetesWorkloads`.
 GROUP_KUBERNETES: Final = "scheduling.k8s.io"
 
 #: Labels that name a pod's PodGroup, in the order in which they are asked.

@@ -86,7 +86,8 @@ class PodObserved(Observed):
     `annotations` holds only those of the dialects in `schemas.labels`, without the device allocation and the
     command id, which have fields of their own. `deleted_us` is the deletionTimestamp (the pod is terminating),
     `started_us` when the kubelet took the pod in (status.startTime): it is written once. `scheduling_group` names a
-    PodGroup of Kubernetes itself (spec.schedulingGroup).
+    PodGroup of Kubernetes itself (spec.schedulingGroup), or one of a Workload as `WORKLOAD/PODGROUP[/REPLICA]`
+    (spec.workloadRef).
     """
 
     kind: Literal["PodObserved"] = "PodObserved"
@@ -125,7 +126,10 @@ class NodeObserved(Observed):
 
 
 class PodGroupStatus(Observed):
-    """What stands in a PodGroup's status, whoever wrote it; `scheduled` is Koordinator's only."""
+    """What stands in a PodGroup's status, whoever wrote it; `scheduled` is Koordinator's only.
+
+    Only one of Kubernetes has `condition` (whether it was placed), `condition_us` (since when), `message`, `reason`.
+    """
 
     phase: str = ""
     occupied_by: str = ""
@@ -134,6 +138,10 @@ class PodGroupStatus(Observed):
     succeeded: NonNegativeInt = 0
     failed: NonNegativeInt = 0
     schedule_start_us: NonNegativeInt = 0
+    condition: Literal["", "True", "False", "Unknown"] = ""
+    condition_us: NonNegativeInt = 0
+    message: str = ""
+    reason: str = ""
 
 
 class PodGroupObserved(Observed):
@@ -155,6 +163,20 @@ class PodGroupObserved(Observed):
     annotations: dict[str, str] = {}
     status: PodGroupStatus | None = None
     unsupported: tuple[str, ...] = ()
+    epoch: str | None = None
+
+
+class WorkloadObserved(Observed):
+    """A Workload of Kubernetes 1.35. `pod_groups`: minimum by name; 0: policy basic, whose pods wait for nobody."""
+
+    kind: Literal["WorkloadObserved"] = "WorkloadObserved"
+    uid: str
+    rv: NonNegativeInt
+    namespace: str
+    name: str
+    created_us: NonNegativeInt
+    pod_groups: dict[str, NonNegativeInt]
+    annotations: dict[str, str] = {}
     epoch: str | None = None
 
 
@@ -375,6 +397,7 @@ Observation = Annotated[
     PodObserved
     | NodeObserved
     | PodGroupObserved
+    | WorkloadObserved
     | QuotaObserved
     | BudgetObserved
     | DeviceObserved

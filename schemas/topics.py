@@ -16,6 +16,7 @@ RESOURCES: Final[dict[str, str]] = {
     "podgroups.scheduling.x-k8s.io": "podgroups",
     "podgroups.scheduling.sigs.k8s.io": "podgroups",
     "podgroups.scheduling.k8s.io": "podgroups",
+    "workloads.scheduling.k8s.io": "podgroups",
     "elasticquotas.scheduling.x-k8s.io": "quotas",
     "elasticquotas.scheduling.sigs.k8s.io": "quotas",
     "poddisruptionbudgets.policy": "budgets",

@@ -6,6 +6,7 @@ from state.model.columns import UNCOUNTED_CARDS
 from state.model.diagnoses import FOR_ROOM
 from state.model.order import order_key
 from state.model.state import FINISHED, State, place_of
+from state.model.workloads import workload_of
 
 
 def check(state: State) -> None:
@@ -136,14 +137,20 @@ def _check_groups(state: State) -> None:
     for uid, group in sorted(state.podgroups.items()):
         named[f"{group.namespace}/{group.name}"].add(uid)
     assert named == {key: set(uids) for key, uids in state.groups_named.items()}, "groups_named"
+    replicas: dict[str, set[str]] = {}
     for key, gang in sorted(state.gangs.items()):
         assert gang.source or state.members.get(key), f"gang {key} is nobody's"
+        if workload := workload_of(key):
+            replicas.setdefault(workload, set()).add(key)
+            assert state.members.get(key), f"replica {key} has no pods"
         assert (key in state.resting) == (gang.rest_until_us > 0), f"resting index of gang {key}"
         for other in gang.groups:
             assert key in state.partners[other], f"partners of gang {other} lack {key}"
     assert sum(map(len, state.partners.values())) == sum(
         len(gang.groups) for gang in state.gangs.values()
     ), "partners has strangers"
+    known = {key: set(gangs) for key, gangs in state.replicas.of.items()}
+    assert replicas == known, "gangs of Workloads"
 
 
 def _check_budgets(state: State) -> None:

@@ -32,6 +32,7 @@ from state.model.seen import (
     StillThereSeen,
     SyncFinishSeen,
     SyncStartSeen,
+    WorkloadSeen,
 )
 from state.model.state import State
 from state.model.trial import Trial
@@ -59,6 +60,7 @@ _TRANSITIONS: dict[type[Any], Any] = {
     StillThereSeen: sync.on_still_there,
     SyncFinishSeen: sync.on_sync_finished,
     SyncStartSeen: sync.on_sync_started,
+    WorkloadSeen: objects.on_workload_seen,
 }
 _NULL = b"null"
 

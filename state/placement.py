@@ -22,6 +22,7 @@ from state.model.diagnoses import FOR_ROOM, Code, Diagnosis
 from state.model.facts import let_go
 from state.model.gangs import podgroup_of
 from state.model.limits import TOLD_MAX
+from state.model.podclass import group_field
 from state.model.policy import reads_kubernetes
 from state.model.rows import Node, OpenCommand, Pod
 from state.model.scores import MAY, ClassScores
@@ -280,7 +281,8 @@ class Placement:
     def _unsupported_group(self, pod: Pod) -> str:
         """What the pod's scheduling group of Kubernetes asks for that is not decided; empty: nothing."""
         if not reads_kubernetes(self.state.policy):
-            return "schedulingGroup (policy gangs.kubernetesWorkloads is off)"
+            field = group_field(pod.scheduling_group).removeprefix("spec.")
+            return f"{field} (policy gangs.kubernetesWorkloads is off)"
         group = podgroup_of(self.state, self.state.gang_key(pod))
         return ", ".join(group.unsupported) if group is not None else ""
 

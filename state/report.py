@@ -112,7 +112,7 @@ def gang_phase(state: State, key: str) -> str:
     group = podgroup_of(state, key)
     if not gang.source:
         return "Pending"
-    if group is not None and group.written is not None:
+    if group is not None and group.written is not None and group.written.phase:
         return group.written.phase
     before = group.status if group is not None else None
     rule = Group(

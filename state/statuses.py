@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from state.model.diagnoses import Code, Diagnosis
+from state.model.diagnoses import Diagnosis
 from state.model.limits import KUBERNETES
+from state.model.policy import reads_kubernetes
 from state.model.rows import Pod, PodGroup
 from state.model.seen import GroupStatus
 from state.model.state import State
 from state.model.trial import Trial
+from state.rules.condition import UNTOLD, condition
 from state.rules.phase import KOORDINATOR, Group, Members, settled, timed_out
 
 #: Statuses and Events of one decision: more of them are left to the next one, which is asked for at once.
@@ -27,8 +29,6 @@ _LATE: Final = Diagnosis(
     code=TIMEOUT,
     message="scheduling began more than 48 hours after the group was made: its status is left as it is",
 )
-#: Said by others, or of no use before all has been listed.
-_UNTOLD: Final = (Code.GATED, Code.SYNCING)
 
 
 def write_statuses(trial: Trial) -> None:
@@ -79,7 +79,9 @@ def rule_of(group: PodGroup) -> Group:
 
 
 def status_before(group: PodGroup) -> GroupStatus:
-    """What the next status follows from: our last one, else what we found."""
+    """What the next status follows from: our last one, else what we found; that a group was placed is the last word."""
+    if group.status is not None and group.status.condition == "True":
+        return group.status
     return group.written or group.status or _NEW
 
 
@@ -99,8 +101,8 @@ def _touched(trial: Trial) -> dict[str, None]:
 
 
 def _facts(pod: Pod) -> tuple[Any, ...]:
-    code = pod.diagnosis.code if pod.diagnosis is not None else ""
-    return pod.phase, bool(pod.node), code, pod.labels, pod.annotations, pod.scheduling_group
+    told = (pod.diagnosis.code, pod.diagnosis.message) if pod.diagnosis is not None else None
+    return pod.phase, bool(pod.node), told, pod.labels, pod.annotations, pod.scheduling_group
 
 
 def _pass(trial: Trial, after: str) -> None:
@@ -124,17 +126,26 @@ def _write(trial: Trial, key: str, *, listed: bool) -> None:
     diagnosis = _diagnosis(state, key)
     for uid in _newest(state, key):
         group = state.podgroups[uid]
-        rule = rule_of(group)
         before = status_before(group)
-        row, late = group, timed_out(rule, before)
+        row, late = group, group.group != KUBERNETES and timed_out(rule_of(group), before)
         if not late or group.written is None:
-            after = settled(rule, before, members, trial.now_us)
+            after = _status_after(group, before, members, diagnosis, trial.now_us)
             row, commanded = _next_row(group, after, listed=listed)
             if commanded:
                 _command(trial, row, after)
         row = _told(trial, row, _LATE if late else diagnosis)
         if row != group:
             trial.put("podgroups", uid, row)
+
+
+def _status_after(
+    group: PodGroup, before: GroupStatus, members: Members, diagnosis: Diagnosis | None, now_us: int
+) -> GroupStatus:
+    """By the rule of the PodGroup's API group."""
+    if group.group != KUBERNETES:
+        return settled(rule_of(group), before, members, now_us)
+    placed = members.scheduled >= max(group.min_member, 1)
+    return condition(before, diagnosis, placed=placed, now_us=now_us)
 
 
 def _next_row(group: PodGroup, after: GroupStatus, *, listed: bool) -> tuple[PodGroup, bool]:
@@ -154,7 +165,30 @@ def _next_row(group: PodGroup, after: GroupStatus, *, listed: bool) -> tuple[Pod
 
 
 def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
-    """The whole status: whatever stands there is replaced by it."""
+    """The whole status: whatever stands there is replaced by it. Of a PodGroup of Kubernetes its condition."""
+    fields: dict[str, Any] = (
+        _condition_fields(status) if group.group == KUBERNETES else _phase_fields(group, status)
+    )
+    trial.command(
+        "PatchStatus",
+        fields={name: fields[name] for name in sorted(fields)},
+        name=group.name,
+        namespace=group.namespace,
+        resource=f"podgroups.{group.group}",
+        uid=group.uid,
+    )
+
+
+def _condition_fields(status: GroupStatus) -> dict[str, Any]:
+    return {
+        "message": status.message,
+        "reason": status.reason,
+        "since_us": status.condition_us,
+        "status": status.condition,
+    }
+
+
+def _phase_fields(group: PodGroup, status: GroupStatus) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "failed": status.failed,
         "phase": status.phase,
@@ -167,14 +201,7 @@ def _command(trial: Trial, group: PodGroup, status: GroupStatus) -> None:
         fields["scheduled"] = status.scheduled
     if status.schedule_start_us:
         fields["start_us"] = status.schedule_start_us
-    trial.command(
-        "PatchStatus",
-        fields={name: fields[name] for name in sorted(fields)},
-        name=group.name,
-        namespace=group.namespace,
-        resource=f"podgroups.{group.group}",
-        uid=group.uid,
-    )
+    return fields
 
 
 def _diagnosis(state: State, key: str) -> Diagnosis | None:
@@ -186,9 +213,7 @@ def _diagnosis(state: State, key: str) -> Diagnosis | None:
 
 def _told(trial: Trial, group: PodGroup, diagnosis: Diagnosis | None) -> PodGroup:
     """Tells an Event about the group when its diagnosis has another code than was told last; a late one is the last."""
-    if group.told == TIMEOUT or (
-        diagnosis is not None and diagnosis.code in (*_UNTOLD, group.told)
-    ):
+    if group.told == TIMEOUT or (diagnosis is not None and diagnosis.code in (*UNTOLD, group.told)):
         return group
     if diagnosis is None:
         return replace(group, told="")
@@ -219,8 +244,8 @@ def _newest(state: State, key: str) -> list[str]:
     found: dict[str, PodGroup] = {}
     for uid in state.groups_named.get(key, ()):
         group = state.podgroups[uid]
-        if group.group == KUBERNETES:
-            continue  # its status is conditions, of other writers
+        if group.group == KUBERNETES and not reads_kubernetes(state.policy):
+            continue
         known = found.get(group.group)
         if known is None or (known.rv, known.uid) < (group.rv, group.uid):
             found[group.group] = group

@@ -72,6 +72,7 @@ class Units:
         mark = placement.mark() if kept else None
         pod = placement.renounce(pod) if kept else pod
         if placement.place(pod):
+            self._note_left({pod.uid: kept} if kept else {})
             return
         if mark is not None and self._is_coming(kept):
             placement.back_to(mark)
@@ -82,6 +83,12 @@ class Units:
             pod = self.state.pods[pod.uid]
             if not pod.nominated:
                 placement.explain(pod, told or pod_misfit(placement.misfit(pod)))
+
+    def _note_left(self, kept: dict[str, str]) -> None:
+        """Who got another node than was kept for it (pod uid -> node) leaves room there for those tried before."""
+        pods = self.state.pods
+        if any(pods[uid].assumed != node for uid, node in kept.items()):
+            self.placement.let_some_go = True
 
     def _is_coming(self, node: str) -> bool:
         """Whether somebody is still leaving the node, so that its room is worth waiting for."""
@@ -192,6 +199,7 @@ class Units:
                 self._stay(members, attempt)
             self._refuse(members, dict.fromkeys(members, told) if told else attempt.short)
             return
+        self._note_left(kept)
         for key in members:
             for pod in self.line.held(key):
                 if not pod.command:

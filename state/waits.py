@@ -73,7 +73,8 @@ class Waits:
     def _is_mine(self, pod: Pod) -> bool:
         if self._uid:
             return pod.uid == self._uid
-        name = parse_membership(bytes(pod.labels), bytes(pod.annotations)).gang
+        words = bytes(pod.labels), bytes(pod.annotations), pod.scheduling_group
+        name = parse_membership(*words).gang
         return f"{pod.namespace}/{name}" == self._gang
 
     def _turn(self, timestamp_us: int) -> None:

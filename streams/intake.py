@@ -38,6 +38,7 @@ _TOPIC_OF_KIND: Final[dict[str, str]] = {
     "PodObserved": "pods",
     "NodeObserved": "nodes",
     "PodGroupObserved": "podgroups",
+    "WorkloadObserved": "podgroups",
     "QuotaObserved": "quotas",
     "BudgetObserved": "budgets",
     "DeviceObserved": "devices",

@@ -143,6 +143,19 @@ def podgroup(name: str, min_member: int, rv: int = 1, **fields: Any) -> Json:
     return {**base, **fields}
 
 
+def workload(name: str, rv: int = 1, **pod_groups: int) -> Json:
+    """A Workload of Kubernetes 1.35: its pod groups with their minimums."""
+    return {
+        "kind": "WorkloadObserved",
+        "uid": f"uid-workload-{name}",
+        "rv": rv,
+        "namespace": "default",
+        "name": name,
+        "created_us": START_US,
+        "pod_groups": pod_groups,
+    }
+
+
 def budget(name: str, allowed: int, rv: int = 1, **fields: Any) -> Json:
     """A PodDisruptionBudget of every pod in namespace default; `selector` replaces that."""
     base = {

@@ -23,23 +23,34 @@ from tests.builders import (
     node,
     pod,
     podgroup,
+    workload,
 )
 
 PODGROUPS = "podgroups.scheduling.sigs.k8s.io"
 BUDGETS = "poddisruptionbudgets.policy"
+NATIVE_PODGROUPS = "podgroups.scheduling.k8s.io"
+WORKLOADS = "workloads.scheduling.k8s.io"
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
 class Walk:
-    """Holds a Core, the truth of a cluster, and the commands that nobody has answered yet."""
+    """Holds a Core, the truth of a cluster, and the commands that nobody has answered yet.
 
-    def __init__(self, seed: int) -> None:
+    `native`: gangs of Kubernetes itself, too, which policy reads now and then.
+    """
+
+    def __init__(self, seed: int, *, native: bool = False) -> None:
         self.random = random.Random(seed)
-        self.core = Core(cycle={"placementsMax": 4})
+        self.native = native
+        gangs = {"gangs": {"kubernetesWorkloads": True}} if native else {}
+        self.core = Core(cycle={"placementsMax": 4}, **gangs)
         self.rv, self.born = 10, 0
         self.nodes: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}  # uid -> observation
         self.groups: dict[str, Json] = {}
+        self.natives: dict[
+            str, Json
+        ] = {}  # PodGroups of Kubernetes by name, Workloads by `WORKLOAD/`
         self.budgets: dict[str, Json] = {}
         self.coming: list[tuple[list[Json], str]] = []  # the rest of lists that were begun
         self.epochs = 0
@@ -79,7 +90,8 @@ class Walk:
         """Folds one record; notes the commands that came of it."""
         for item in observations:
             row = self.core.state.pods.get(item.get("uid", ""))
-            if item.get("node") and place_of(row) != item["node"]:
+            known = "" if row is None or row.nominated else place_of(row)
+            if item.get("node") and known != item["node"]:
                 self.excused[item["node"]] = None  # bound by somebody else, or behind our back
         self.said.extend(item for item in observations if item["kind"].endswith("Observed"))
         del self.said[:-40]
@@ -126,6 +138,8 @@ class Walk:
         return [self.new_pod(gates=gates) for _ in range(self.random.randint(1, 3))], "pods"
 
     def add_gang(self) -> tuple[list[Json], str]:
+        if self.native and self.random.random() < 0.7:
+            return self.add_native_gang(), "pods"
         name = f"g{self.random.randint(0, 5)}"
         count = self.random.randint(1, 4)
         labels = {GANG_LABEL: name}
@@ -134,6 +148,47 @@ class Walk:
             made.append(self.group(name))
         self.random.shuffle(made)
         return made, "pods"
+
+    def add_native_gang(self) -> list[Json]:
+        """Pods of a PodGroup of Kubernetes, or of a replica of a Workload, which may come before them or never."""
+        replica = f"w{self.random.randint(0, 1)}/{self.random.choice('ab')}"
+        names = (f"g{self.random.randint(0, 3)}", replica, f"{replica}/{self.random.randint(0, 1)}")
+        name = self.random.choice(names)
+        made = [self.new_pod(scheduling_group=name) for _ in range(self.random.randint(1, 3))]
+        if self.random.random() < 0.5:
+            made.append(self.declare(name))
+        self.random.shuffle(made)
+        return made
+
+    def declare(self, gang: str) -> Json:
+        """What declares that gang, new or changed."""
+        name, slash, _ = gang.partition("/")
+        minimum = self.random.randint(0, 3)
+        if slash:
+            made = workload(name, self.next_rv(), a=minimum, b=self.random.randint(0, 3))
+        else:
+            fields = {"group": "scheduling.k8s.io", "status": self.native_status()}
+            made = podgroup(name, minimum, self.next_rv(), **fields)
+        old = self.natives.get(name + slash)
+        made["uid"] = old["uid"] if old is not None else f"uid-native-{name}-{self.rv}"
+        self.natives[name + slash] = made
+        return made
+
+    def native_status(self) -> Json | None:
+        """None, or a condition that somebody wrote."""
+        if self.random.random() < 0.7:
+            return None
+        said = self.random.choice(("True", "False", "Unknown"))
+        return {"condition": said, "reason": "Somebody", "condition_us": START_US}
+
+    def undeclare(self) -> list[Json]:
+        """A PodGroup of Kubernetes or a Workload goes."""
+        if not self.natives:
+            return []
+        key = self.random.choice(sorted(self.natives))
+        uid = self.natives.pop(key)["uid"]
+        resource = WORKLOADS if "/" in key else NATIVE_PODGROUPS
+        return [gone(resource, key.rstrip("/"), rv=self.next_rv(), uid=uid)]
 
     def group(self, name: str) -> Json:
         fields: Json = {}
@@ -147,6 +202,9 @@ class Walk:
         return made
 
     def regroup(self) -> tuple[list[Json], str]:
+        if self.native and self.random.random() < 0.5:
+            again = [self.declare(self.random.choice(sorted(self.natives) or ["g0"]))]
+            return (again if self.random.random() < 0.6 else self.undeclare()), "podgroups"
         name = f"g{self.random.randint(0, 5)}"
         if self.random.random() < 0.7 or name not in self.groups:
             return [self.group(name)], "podgroups"
@@ -184,7 +242,7 @@ class Walk:
             changed["phase"] = self.random.choice(("Running", "Succeeded", "Failed"))
             changed.setdefault("started_us", START_US + self.rv)
         elif change == "deleted":
-            changed["deleted_us"] = START_US + self.rv
+            changed["deleted_us"] = self.core.journal.now_us
         elif change == "resize" and found.get("node"):
             spec = changed["spec"]
             changed["spec"] = {**spec, "requests": {**spec["requests"], "cpu": 1_000}}
@@ -304,7 +362,9 @@ class Walk:
         return [absent(PODGROUPS)], "podgroups"
 
     def policy(self) -> tuple[list[Json], str]:
-        change = {"cycle": {"placementsMax": self.random.randint(1, 6)}}
+        change: Json = {"cycle": {"placementsMax": self.random.randint(1, 6)}}
+        if self.native:
+            change["gangs"] = {"kubernetesWorkloads": self.random.random() < 0.7}
         return [{"kind": "PolicyChanged", "id": f"policy-{self.rv}", "spec": change}], "admin"
 
     def wait(self) -> tuple[list[Json], str]:

@@ -18,6 +18,7 @@ from producers.observe.podgroups import observe_podgroup
 from producers.observe.pods import observe_pod
 from producers.observe.priorityclasses import observe_priorityclass
 from producers.observe.quotas import observe_quota
+from producers.observe.workloads import observe_workload
 from schemas.observations import (
     BudgetObserved,
     DeviceObserved,
@@ -27,12 +28,14 @@ from schemas.observations import (
     PodObserved,
     PriorityClassObserved,
     QuotaObserved,
+    WorkloadObserved,
 )
 
 ObjectObserved = (
     PodObserved
     | NodeObserved
     | PodGroupObserved
+    | WorkloadObserved
     | QuotaObserved
     | BudgetObserved
     | DeviceObserved
@@ -49,6 +52,7 @@ OBSERVE: Final[dict[str, Callable[[Any, str | None], ObjectObserved]]] = {
     "podgroups.scheduling.x-k8s.io": observe_podgroup,
     "podgroups.scheduling.sigs.k8s.io": observe_podgroup,
     "podgroups.scheduling.k8s.io": observe_kubernetes_group,
+    "workloads.scheduling.k8s.io": observe_workload,
     "elasticquotas.scheduling.x-k8s.io": observe_quota,
     "elasticquotas.scheduling.sigs.k8s.io": observe_quota,
     "poddisruptionbudgets.policy": observe_budget,
@@ -68,4 +72,5 @@ __all__ = [
     "observe_podgroup",
     "observe_priorityclass",
     "observe_quota",
+    "observe_workload",
 ]

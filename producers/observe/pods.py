@@ -182,9 +182,8 @@ def _unsupported(spec: dict[str, Any], affinity: dict[str, Any]) -> tuple[str, .
     for field in ("persistentVolumeClaim", "ephemeral"):
         if any(volume.get(field) is not None for volume in volumes):
             found.append(f"volumes.{field}")
-    for field in ("resourceClaims", "workloadRef"):  # the latter: gangs of Kubernetes 1.35
-        if spec.get(field):
-            found.append(field)
+    if spec.get("resourceClaims"):
+        found.append("resourceClaims")
     return tuple(sorted(found))
 
 
@@ -200,7 +199,14 @@ def _has_host_port(spec: dict[str, Any]) -> bool:
 
 def _scheduling_group(spec: dict[str, Any]) -> str | None:
     group = mapping(spec.get("schedulingGroup"), "spec.schedulingGroup")
-    return text(group.get("podGroupName"), "spec.schedulingGroup.podGroupName", default="") or None
+    named = text(group.get("podGroupName"), "spec.schedulingGroup.podGroupName", default="")
+    if named or not spec.get("workloadRef"):
+        return named or None
+    path = "spec.workloadRef"
+    reference = mapping(spec["workloadRef"], path)
+    parts = [text(reference.get(field), f"{path}.{field}") for field in ("name", "podGroup")]
+    replica = text(reference.get("podGroupReplicaKey"), f"{path}.podGroupReplicaKey", default="")
+    return "/".join([*parts, *([replica] if replica else ())])
 
 
 def _owner(metadata: dict[str, Any]) -> str | None:

@@ -35,6 +35,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("scheduling.x-k8s.io", "PodGroup", "podgroups"),
     Kind("scheduling.sigs.k8s.io", "PodGroup", "podgroups"),
     Kind("scheduling.k8s.io", "PodGroup", "podgroups"),
+    Kind("scheduling.k8s.io", "Workload", "workloads"),
     Kind("", "Pod", "pods"),
     Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
     Kind("apps", "ReplicaSet", "replicasets"),

@@ -6,7 +6,13 @@ or older news, takes nothing back.
 
 from msgspec.structs import replace
 
-from state.model.gangs import mark_satisfied, refresh_gang, refresh_member, unmark_satisfied
+from state.model.gangs import (
+    mark_satisfied,
+    refresh_gang,
+    refresh_member,
+    refresh_replicas,
+    unmark_satisfied,
+)
 from state.model.lists import bury
 from state.model.rows import Pod, same_words
 from state.model.seen import PodFound, PodSeen
@@ -120,5 +126,7 @@ def remove_object(trial: Trial, table: str, uid: str) -> None:
     trial.put(table, key, None)
     if table == "podgroups":
         refresh_gang(trial, f"{row.namespace}/{row.name}")
+    elif table == "workloads":
+        refresh_replicas(trial, f"{row.namespace}/{row.name}")
     elif table in ("nodes", "devices", "budgets"):
         trial.wake = True

@@ -1,4 +1,4 @@
-"""Gang rows from whatever spells them: a PodGroup of either API group, else the first member's own words."""
+"""Gang rows from whatever spells them: a PodGroup of any API group, a Workload, else the first member's own words."""
 
 from msgspec.structs import replace
 
@@ -8,6 +8,7 @@ from state.model.policy import reads_kubernetes
 from state.model.rows import Gang, Pod, PodGroup
 from state.model.state import State
 from state.model.trial import Trial
+from state.model.workloads import workload_of
 
 
 def refresh_gang(trial: Trial, key: str) -> None:
@@ -18,7 +19,7 @@ def refresh_gang(trial: Trial, key: str) -> None:
     old = state.gangs.get(key)
     group = podgroup_of(state, key)
     members = state.members.get(key)
-    if group is not None:
+    if group is not None and (members or not workload_of(key)):
         new = _from_podgroup(state, group, key, old)
     elif members:
         new = _from_members(state, key, old)
@@ -34,11 +35,17 @@ def refresh_member(trial: Trial, key: str) -> None:
     if not key:
         return
     group, gang = podgroup_of(trial.state, key), trial.state.gangs.get(key)
-    if group is None or gang is None or gang.source != group.uid:
+    if group is None or gang is None or gang.source != group.uid or workload_of(key):
         refresh_gang(trial, key)
     elif not gang.satisfied and any_bound(trial.state, key):
         trial.put("gangs", key, replace(gang, satisfied=True))
         trial.gangs_changed[key] = None
+
+
+def refresh_replicas(trial: Trial, workload: str) -> None:
+    """Works out anew the gangs of the Workload `ns/name`."""
+    for key in sorted(trial.state.replicas.of.get(workload, ())):
+        refresh_gang(trial, key)
 
 
 def mark_satisfied(trial: Trial, pod: Pod) -> None:
@@ -73,11 +80,12 @@ def podgroup_of(state: State, key: str) -> PodGroup | None:
 
 
 def podgroups_named(state: State, key: str) -> list[PodGroup]:
-    """All PodGroups of that `ns/name` that policy has read."""
+    """All PodGroups of that `ns/name` that policy has read; for the gang of a Workload what that says of it."""
     rows = [state.podgroups[uid] for uid in state.groups_named.get(key, ())]
-    if reads_kubernetes(state.policy):
-        return rows
-    return [row for row in rows if row.group != KUBERNETES]
+    if not reads_kubernetes(state.policy):
+        return [row for row in rows if row.group != KUBERNETES]
+    declared = state.replicas.podgroup_of(key) if workload_of(key) else None
+    return rows if declared is None else [*rows, declared]
 
 
 def any_bound(state: State, key: str) -> bool:
@@ -94,12 +102,16 @@ def with_self(groups: tuple[str, ...], key: str) -> tuple[str, ...]:
 
 def _from_podgroup(state: State, group: PodGroup, key: str, old: Gang | None) -> Gang:
     same = old is not None and old.source in ("", group.uid)
+    # What Kubernetes promises: so many have a node or get one now. A replica arrives with its first pod.
+    match = gang_match(group.annotations)
+    default = "waiting-and-running" if group.group == KUBERNETES else ""
+    created_us = state.crews.first(key).created_us if workload_of(key) else group.created_us
     return Gang(
-        created_us=group.created_us,
+        created_us=created_us,
         name=group.name,
         namespace=group.namespace,
         groups=with_self(gang_groups(group.annotations), key),
-        match=gang_match(group.annotations),
+        match=match or default,
         min_member=group.min_member,
         mode=gang_mode(group.annotations),
         rest_until_us=old.rest_until_us if old is not None and same else 0,

@@ -60,11 +60,12 @@ RESOURCES: Final[dict[str, tuple[str, str, str]]] = {
     "podgroups.scheduling.x-k8s.io": ("podgroups", "scheduling.x-k8s.io", "podgroups"),
     "podgroups.scheduling.sigs.k8s.io": ("podgroups", "scheduling.sigs.k8s.io", "podgroups"),
     "podgroups.scheduling.k8s.io": ("podgroups", "scheduling.k8s.io", "podgroups"),
+    "workloads.scheduling.k8s.io": ("workloads", "", "podgroups"),
     "elasticquotas.scheduling.x-k8s.io": ("quotas", "scheduling.x-k8s.io", "quotas"),
     "elasticquotas.scheduling.sigs.k8s.io": ("quotas", "scheduling.sigs.k8s.io", "quotas"),
     "poddisruptionbudgets.policy": ("budgets", "", "budgets"),
     "devices.scheduling.koordinator.sh": ("devices", "object", "devices"),
 }
-#: PodGroups of Kubernetes itself count only with `gangs.kubernetesWorkloads`.
+#: PodGroups and Workloads of Kubernetes itself count only with `gangs.kubernetesWorkloads`.
 KUBERNETES: Final = "scheduling.k8s.io"
-KUBERNETES_PODGROUPS: Final = f"podgroups.{KUBERNETES}"
+KUBERNETES_GROUPS: Final = (f"podgroups.{KUBERNETES}", f"workloads.{KUBERNETES}")

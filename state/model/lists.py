@@ -6,14 +6,30 @@ from msgspec.structs import replace
 
 from state.model.decision import Answer
 from state.model.limits import RESOURCES, TOMBSTONES_MIN, TOMBSTONES_STEP
-from state.model.rows import Budget, OpenList, Pod, PodGroup, Quota, Sync, Tombstone
-from state.model.seen import BudgetSeen, ObjectSeen, PodGroupSeen, PodSeen, QuotaSeen
+from state.model.rows import (
+    Budget,
+    OpenList,
+    Pod,
+    PodGroup,
+    Quota,
+    Sync,
+    Tombstone,
+    Workload,
+)
+from state.model.seen import (
+    BudgetSeen,
+    ObjectSeen,
+    PodGroupSeen,
+    PodSeen,
+    QuotaSeen,
+    WorkloadSeen,
+)
 from state.model.trial import Trial
 
 
 def is_namesake(
-    old: Pod | PodGroup | Quota | Budget | None,
-    seen: PodSeen | PodGroupSeen | QuotaSeen | BudgetSeen,
+    old: Pod | PodGroup | Workload | Quota | Budget | None,
+    seen: PodSeen | PodGroupSeen | WorkloadSeen | QuotaSeen | BudgetSeen,
 ) -> bool:
     """False for news that gives a uid another name or namespace than it has: no API server says that."""
     return old is None or (old.namespace, old.name) == (seen.namespace, seen.name)

@@ -223,11 +223,11 @@ def parse_labels(raw: bytes) -> dict[str, str]:
 def parse_membership(labels_raw: bytes, annotations_raw: bytes, group: str = "") -> Membership:
     """Gang and quota of a pod from its labels' and kept annotations' bytes (resolution order of semantics 1.1).
 
-    `group`: the scheduling group of Kubernetes that its spec names; it goes before all labels.
+    `group`: the scheduling group of Kubernetes that its spec names, by either field; it goes before all labels.
     """
     labels, annotations = _map_decoder.decode(labels_raw), _map_decoder.decode(annotations_raw)
     quota, sub_priority = labels.get(_QUOTA_LABEL, ""), _whole(labels.get(_SUB_PRIORITY, ""))
-    names = [("spec.schedulingGroup", group)] if group else []
+    names = [(group_field(group), group)] if group else []
     names += _said(labels, "label", *_GROUP_LABELS, _LIGHT_NAME)
     names += _said(annotations, "annotation", _GANG + "name")
     if not names:
@@ -254,6 +254,11 @@ def parse_membership(labels_raw: bytes, annotations_raw: bytes, group: str = "")
         sub_priority=sub_priority,
         conflicts=_conflicts(names) + _conflicts(minimums) + match_conflicts(annotations),
     )
+
+
+def group_field(group: str) -> str:
+    """The field of a pod's spec that names the scheduling group."""
+    return "spec.workloadRef" if "/" in group else "spec.schedulingGroup"
 
 
 def _said(where: dict[str, str], kind: str, *keys: str) -> list[tuple[str, str]]:

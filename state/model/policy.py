@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from state.model.limits import KUBERNETES_PODGROUPS, RESOURCES
+from state.model.limits import KUBERNETES_GROUPS, RESOURCES
 
 
 class EvictionBounds(Struct, frozen=True):
@@ -73,13 +73,13 @@ class PolicyInForce(Struct, frozen=True):
 
 
 def reads_kubernetes(policy: PolicyInForce | None) -> bool:
-    """PodGroups of Kubernetes itself declare gangs."""
+    """PodGroups and Workloads of Kubernetes itself declare gangs."""
     return policy is not None and policy.gangs.kubernetesWorkloads
 
 
 def needed_resources(policy: PolicyInForce | None) -> list[str]:
     """What must have been listed before anything is placed."""
-    left_out = () if reads_kubernetes(policy) else (KUBERNETES_PODGROUPS,)
+    left_out = () if reads_kubernetes(policy) else KUBERNETES_GROUPS
     return [name for name in RESOURCES if name not in left_out]
 
 

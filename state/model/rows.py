@@ -98,8 +98,20 @@ class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     written: GroupStatus | None = None
 
 
+class Workload(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A Workload of Kubernetes 1.35. `pod_groups`: minimum by name; 0: policy basic."""
+
+    annotations: dict[str, str] = {}
+    created_us: int
+    name: str
+    namespace: str
+    pod_groups: dict[str, int] = {}
+    rv: int
+    uid: str
+
+
 class Gang(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Our unit of all-or-nothing. `source` is the PodGroup's uid, or `pods`, or empty: not initialised.
+    """Our unit of all-or-nothing. `source` is the PodGroup's or Workload's uid, or `pods`, or empty: not initialised.
 
     `satisfied`: it has been placed once (match policy once-satisfied), so later members come alone. `match` and
     `wait_us`: its own, empty and 0: the policy's. `timeouts`: wait times that ran out in a row; it holds nothing until
@@ -332,6 +344,7 @@ Row = (
     Pod
     | Node
     | PodGroup
+    | Workload
     | Gang
     | Quota
     | Budget
@@ -375,6 +388,7 @@ TABLES: dict[str, type[Any]] = {
     "quotas": Quota,
     "syncs": Sync,
     "tombstones": Tombstone,
+    "workloads": Workload,
 }
 #: Table -> decoder of a row's canonical bytes; damage raises `msgspec.DecodeError`.
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {

@@ -70,11 +70,17 @@ class NodeSeen(
 class GroupStatus(
     Struct, forbid_unknown_fields=True, frozen=True, gc=False, kw_only=True, omit_defaults=True
 ):
-    """A PodGroup's status. `scheduled` is Koordinator's only; the start is in whole seconds."""
+    """A PodGroup's status; times are in whole seconds. `scheduled` is Koordinator's only; `condition`, its time,
+    `message` and `reason` are all that one of Kubernetes has.
+    """
 
+    condition: Literal["", "True", "False", "Unknown"] = ""
+    condition_us: Natural = 0
     failed: Natural = 0
+    message: str = ""
     occupied_by: str = ""
     phase: str = ""
+    reason: str = ""
     running: Natural = 0
     schedule_start_us: Natural = 0
     scheduled: Natural = 0
@@ -96,6 +102,19 @@ class PodGroupSeen(
     annotations: dict[str, str] = {}
     status: GroupStatus | None = None
     unsupported: tuple[str, ...] = ()
+    epoch: str | None = None
+
+
+class WorkloadSeen(
+    Struct, forbid_unknown_fields=True, frozen=True, tag="WorkloadObserved", tag_field="kind"
+):
+    uid: str
+    rv: Natural
+    namespace: str
+    name: str
+    created_us: Natural
+    pod_groups: dict[str, Natural]
+    annotations: dict[str, str] = {}
     epoch: str | None = None
 
 
@@ -291,6 +310,7 @@ ObjectSeen = (
     PodSeen
     | NodeSeen
     | PodGroupSeen
+    | WorkloadSeen
     | QuotaSeen
     | BudgetSeen
     | DeviceSeen

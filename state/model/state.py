@@ -43,12 +43,14 @@ from state.model.rows import (
     Quota,
     Row,
     Sync,
+    Workload,
     same_words,
 )
 from state.model.scores import ClassScores
 from state.model.seen import Device
 from state.model.selectors import selects
 from state.model.shapes import Shapes
+from state.model.workloads import Replicas
 
 FINISHED = ("Succeeded", "Failed")
 EMPTY_MAP: Mapping[str, object] = {}
@@ -67,6 +69,7 @@ class State:
         self.nodes: dict[str, Node] = self.tables["nodes"]
         self.gangs: dict[str, Gang] = self.tables["gangs"]
         self.podgroups: dict[str, PodGroup] = self.tables["podgroups"]
+        self.workloads: dict[str, Workload] = self.tables["workloads"]
         self.quotas: dict[str, Quota] = self.tables["quotas"]
         self.budgets: dict[str, Budget] = self.tables["budgets"]
         self.namespaces: dict[str, Namespace] = self.tables["namespaces"]
@@ -89,9 +92,7 @@ class State:
         self.nominated: dict[str, None] = {}  # pods that wait for victims to leave their node
         self.kept: dict[str, None] = {}  # nodes that are kept for the head of the queue
         self.placed_by_priority: dict[int, int] = {}  # priority -> pods bound or assumed
-        self.evicted: dict[
-            str, dict[str, None]
-        ] = {}  # pod uid -> evictions asked for and not ended
+        self.evicted: dict[str, dict[str, None]] = {}  # pod uid -> its evictions under way
         self.parked = Parked()
         self.shapes = Shapes()
         self.for_room: dict[
@@ -101,6 +102,7 @@ class State:
         self._orders: dict[str, OrderKey] = {}  # a cache, see `order_of`
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
+        self.replicas = Replicas(self.workloads)
         self.budgets_in: dict[str, dict[str, None]] = {}  # namespace -> budget uids
         self.partners: dict[str, dict[str, None]] = {}  # gang -> gangs whose group names it
         self.commands_of: dict[str, dict[str, None]] = {}  # pod uid -> its open commands
@@ -252,24 +254,30 @@ class State:
             self._node_changed(old, new)
         elif table == "devices":
             self._refresh_node(key.rpartition("/")[0])
-        elif table == "podgroups":
-            group: PodGroup = new or old
-            mark_under(self.groups_named, f"{group.namespace}/{group.name}", key, row is not None)
-            self._forget_shape(f"{group.namespace}/{group.name}")
-        elif table == "budgets":
-            mark_under(self.budgets_in, (new or old).namespace, key, row is not None)
         elif table == "gangs":
             self._gang_changed(key, old, new)
         elif table == "head":
             self._head_changed(new)
-        elif table == "evictions":
-            mark_under(self.evicted, (new or old).uid, key, row is not None)
-        elif table == "commands":
-            mark_under(self.commands_of, (new or old).uid, key, row is not None)
         elif table == "policy":
             self._policy_changed(new)
+        else:
+            self._index(table, key, new or old, row is not None)
         found: Row | None = old
         return found
+
+    def _index(self, table: str, key: str, row: Any, there: bool) -> None:
+        """The row came, changed, or went (not `there`)."""
+        if table == "podgroups":
+            mark_under(self.groups_named, f"{row.namespace}/{row.name}", key, there)
+            self._forget_shape(f"{row.namespace}/{row.name}")
+        elif table == "workloads":
+            for gang in self.replicas.declared(key, row, there):
+                self._forget_shape(gang)
+        elif table == "budgets":
+            mark_under(self.budgets_in, row.namespace, key, there)
+        elif table in ("evictions", "commands"):
+            index = self.evicted if table == "evictions" else self.commands_of
+            mark_under(index, row.uid, key, there)
 
     def _policy_changed(self, row: PolicyRow | None) -> None:
         self.policy = None if row is None else to_policy(row.spec)
@@ -333,6 +341,7 @@ class State:
 
     def _gang_changed(self, key: str, old: Gang | None, new: Gang | None) -> None:
         mark(self.resting, key, new is not None and new.rest_until_us > 0)
+        self.replicas.formed(key, new is not None)
         self._forget_shape(key)
         for other in old.groups if old is not None else ():
             mark_under(self.partners, other, key, False)

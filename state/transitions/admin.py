@@ -4,8 +4,8 @@ from heapq import nsmallest
 from typing import Any, cast
 
 from state.model.decision import Answer
-from state.model.gangs import refresh_gang
-from state.model.limits import APPLIED_KEPT, KUBERNETES, KUBERNETES_PODGROUPS
+from state.model.gangs import refresh_gang, refresh_replicas
+from state.model.limits import APPLIED_KEPT, KUBERNETES, KUBERNETES_GROUPS
 from state.model.lists import ask_resync
 from state.model.policy import merge, reads_kubernetes
 from state.model.rows import Applied, Eviction, PolicyRow
@@ -27,13 +27,16 @@ def on_policy_changed(trial: Trial, seen: PolicyChangeSeen) -> None:
 
 
 def _reread_kubernetes(trial: Trial) -> None:
-    """PodGroups of Kubernetes itself count from now on, or no longer; what was missed of them is listed again."""
+    """What Kubernetes itself declares counts from now on, or no longer; what was missed of it is listed again."""
     if reads_kubernetes(trial.state.policy):
-        ask_resync(trial, KUBERNETES_PODGROUPS)
+        for resource in KUBERNETES_GROUPS:
+            ask_resync(trial, resource)
     groups = trial.state.podgroups
     for uid in sorted(groups):
         if groups[uid].group == KUBERNETES:
             refresh_gang(trial, f"{groups[uid].namespace}/{groups[uid].name}")
+    for workload in sorted(trial.state.replicas.of):
+        refresh_replicas(trial, workload)
 
 
 def on_evict_requested(trial: Trial, seen: EvictRequestSeen) -> None:

@@ -3,10 +3,19 @@
 from msgspec.structs import replace
 
 from state.model.facts import remove_object, remove_pod
-from state.model.gangs import refresh_gang
+from state.model.gangs import refresh_gang, refresh_replicas
 from state.model.limits import AMOUNT_MAX, RESOURCES
 from state.model.lists import admits, bury, is_namesake, is_newer
-from state.model.rows import Budget, Devices, Namespace, Node, PodGroup, PriorityClass, Quota
+from state.model.rows import (
+    Budget,
+    Devices,
+    Namespace,
+    Node,
+    PodGroup,
+    PriorityClass,
+    Quota,
+    Workload,
+)
 from state.model.seen import (
     BudgetSeen,
     DeviceSeen,
@@ -16,6 +25,7 @@ from state.model.seen import (
     PodGroupSeen,
     PriorityClassSeen,
     QuotaSeen,
+    WorkloadSeen,
 )
 from state.model.trial import Trial
 
@@ -102,6 +112,26 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
 def _asks(group: PodGroup) -> tuple[object, ...]:
     """What a PodGroup asks for that its gang's row doesn't show."""
     return group.min_resources, group.unsupported
+
+
+def on_workload_seen(trial: Trial, seen: WorkloadSeen) -> None:
+    """A Workload of Kubernetes: what it says of a pod group holds for each of its replicas."""
+    old = trial.state.workloads.get(seen.uid)
+    if not is_namesake(old, seen) or not admits(trial, seen, "workloads.scheduling.k8s.io", old):
+        return
+    if old is not None and not is_newer(trial, seen.rv, old.rv, seen.epoch):
+        return
+    new = Workload(
+        created_us=seen.created_us,
+        name=seen.name,
+        namespace=seen.namespace,
+        rv=seen.rv,
+        uid=seen.uid,
+        annotations=seen.annotations,
+        pod_groups=seen.pod_groups,
+    )
+    trial.put("workloads", seen.uid, new)
+    refresh_replicas(trial, f"{seen.namespace}/{seen.name}")
 
 
 def on_quota_seen(trial: Trial, seen: QuotaSeen) -> None:

@@ -195,7 +195,7 @@ def _row_of(trial: Trial, resource: str, uid: str) -> Any:
     """The row of that uid; None: we don't know it."""
     table = RESOURCES[resource][0]
     rows = trial.state.tables[table]
-    if uid in rows or table in ("pods", "podgroups", "quotas", "budgets"):
+    if uid in rows or table in ("pods", "podgroups", "workloads", "quotas", "budgets"):
         return rows.get(uid)
     return next((row for row in rows.values() if row.uid == uid), None)
 

@@ -25,8 +25,9 @@ from yarl import URL
 from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.errors import LockstepError
 from schemas.labels import COMMAND_ID
+from schemas.versions import ServedVersions
 from streams.sink.api import REASON, UNKNOWN, Response
-from streams.sink.bodies import VERSION, event_object, status_body, timestamp
+from streams.sink.bodies import event_object, is_merged, status_body, timestamp
 
 #: How long a header with credentials is used before the configuration is asked again (tokens
 #: rotate).
@@ -76,6 +77,7 @@ class KubeApi:
         self._authorization: str | None = None
         self._authorized_until = 0.0
         self._authorizing = asyncio.Lock()
+        self._versions = ServedVersions()
         # A thread of its own: while a broker is away those of the loop wait for it, and the Lease would not be renewed.
         self._thread = ThreadPoolExecutor(1, "credentials")
 
@@ -136,14 +138,26 @@ class KubeApi:
 
     async def patch_status(self, command: PatchStatus) -> Response:
         """See `ApiWriter.patch_status`."""
-        status = status_body(command.resource, command.fields)
+        answer = Response(UNKNOWN)
+        for version in self._versions.to_try(command.resource):
+            answer = await self._patch_status(command, version)
+            if answer.ok:
+                self._versions.served(command.resource, version)
+            if not _is_unserved(answer):
+                break
+        return answer
+
+    async def _patch_status(self, command: PatchStatus, version: str) -> Response:
+        status = status_body(command.resource, command.fields, version)
         if command.resource == "pods":
             path = _pod_path(command.namespace, command.name)
+        else:
+            plural, _, group = command.resource.partition(".")
+            scope = f"namespaces/{quote(command.namespace, safe='')}/" if command.namespace else ""
+            path = f"/apis/{group}/{version}/{scope}{plural}/{quote(command.name, safe='')}"
+        if is_merged(command.resource):
             body = {"metadata": {"uid": command.uid}, "status": status}
             return await self._call("PATCH", f"{path}/status", body, _STRATEGIC)
-        plural, _, group = command.resource.partition(".")
-        scope = f"namespaces/{quote(command.namespace, safe='')}/" if command.namespace else ""
-        path = f"/apis/{group}/{VERSION}/{scope}{plural}/{quote(command.name, safe='')}"
         # A merge would do for a namesake, too: of a custom object's status only a test compares the uid.
         return await self._call(
             "PATCH",
@@ -158,12 +172,13 @@ class KubeApi:
     async def create_event(self, command: EvictPod | EmitEvent, message: str) -> Response:
         """See `ApiWriter.create_event`."""
         now = timestamp(time.time())
+        resource = "pods" if isinstance(command, EvictPod) else command.resource
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": command.namespace, "name": command.id},
             "involvedObject": {
-                **event_object(command),
+                **event_object(command, self._versions.last(resource)),
                 "namespace": command.namespace,
                 "name": command.name,
                 "uid": command.uid,
@@ -272,6 +287,11 @@ def _response(status: int, data: bytes) -> Response:
     reason = str(body.get("reason") or "")
     # What stands before an API server has other details than a Status.
     return Response(status, reason, message, body if body.get("kind") == "Status" else {})
+
+
+def _is_unserved(answer: Response) -> bool:
+    """The API server knows no such path; of an object that is gone it says so in a Status."""
+    return answer.status == 404 and not answer.body
 
 
 def _whole(answer: Response) -> Response:

@@ -22,6 +22,7 @@ from schemas.errors import Unavailable
 from schemas.observations import CommandEnded
 from streams.logs import event
 from streams.sink.api import UNKNOWN, ApiWriter, Response
+from streams.sink.bodies import is_merged
 from streams.sink.outcomes import (
     ReadPod,
     TryAgain,
@@ -483,10 +484,10 @@ def _event_of(command: PatchStatus) -> EmitEvent:
 def _moved_on(command: PatchStatus, answer: Response) -> bool:
     """The object of a status is gone, or another one has its name by now.
 
-    Of a pod the answer names the uid; of any other object it is the one refusal without a cause.
+    Of what is merged the answer names the uid; of any other object it is the one refusal without a cause.
     """
     if answer.status != 422:
         return answer.status == 404
-    if command.resource == "pods":
+    if is_merged(command.resource):
         return "metadata.uid" in answer.message
     return not (answer.body.get("details") or {}).get("causes")

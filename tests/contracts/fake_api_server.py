@@ -14,7 +14,7 @@ from typing import Any
 from schemas.envelope import BindPod, EmitEvent, EvictPod, PatchStatus
 from schemas.labels import COMMAND_ID
 from streams.sink.api import Response
-from streams.sink.bodies import group_status, pod_status
+from streams.sink.bodies import is_merged, status_body
 
 LOST = Response(0, "TimeoutError", "no answer")
 
@@ -180,13 +180,14 @@ class FakeApiServer:
         if found is None:
             return _status(404, "NotFound", f'{command.resource} "{command.name}" not found')
         if found["metadata"]["uid"] != command.uid:
-            if command.resource == "pods":
+            if is_merged(command.resource):
                 return _status(422, "Invalid", "metadata.uid: field is immutable")
             return _status(422, "Invalid", "the server rejected our request")
-        if command.resource == "pods":
-            found["status"]["conditions"] = pod_status(command.fields)["conditions"]
+        status = status_body(command.resource, command.fields)
+        if is_merged(command.resource):
+            found.setdefault("status", {})["conditions"] = status["conditions"]
         else:
-            found["status"] = group_status(command.fields)
+            found["status"] = status
         return Response(200, body=copy.deepcopy(found))
 
     def _read(self, kind: dict[tuple[str, str], Any], namespace: str, name: str) -> Response:

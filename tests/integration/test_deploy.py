@@ -15,7 +15,8 @@ from producers.kube import resource_path
 from producers.observe import OBSERVE, observe_pod
 from schemas import topics
 from schemas.envelope import BindPod, EvictPod, PatchStatus
-from schemas.observations import PodGroupObserved
+from schemas.observations import PodGroupObserved, PodGroupStatus
+from streams.sink.api import Response
 from streams.sink.kube import KubeApi, load_configuration
 from tests.integration import manifests
 from tests.integration.api import Api, ApiError, Object, wait_for
@@ -30,6 +31,7 @@ DEPLOY = ROOT / "deploy"
 HOME = "lockstep-system"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 READ = ("get", "list", "watch")
+WORKLOADS = "workloads.scheduling.k8s.io"
 
 #: Kubernetes serves PodGroups of its own only if it is asked to.
 SCHEDULING_GROUPS = (
@@ -46,6 +48,7 @@ RESOURCES = (
     "pods/status",
     "pods/exec",
     "nodes/status",
+    "podgroups/status.scheduling.k8s.io",
     "podgroups/status.scheduling.x-k8s.io",
     "podgroups/status.scheduling.sigs.k8s.io",
     "events",
@@ -64,6 +67,7 @@ SINK = {
     ("create", "pods/binding", ""),
     ("create", "pods/eviction", ""),
     ("patch", "pods/status", ""),
+    ("patch", "podgroups/status.scheduling.k8s.io", ""),
     ("patch", "podgroups/status.scheduling.x-k8s.io", ""),
     ("patch", "podgroups/status.scheduling.sigs.k8s.io", ""),
     ("create", "events", ""),
@@ -106,8 +110,18 @@ def installed() -> Iterator[Cluster]:
 
 
 def established(admin: Api, crd: Object) -> bool:
-    """The API server serves the CRD."""
-    return conditions_of(admin, crd).get("Established") == "True"
+    """The API server serves the CRD. For a moment after it says so it answers that storage is (re)initializing."""
+    if conditions_of(admin, crd).get("Established") != "True":
+        return False
+    spec = crd["spec"]
+    try:
+        for version in spec["versions"]:
+            admin.items(f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}")
+    except ApiError as error:
+        if error.status not in (404, 429):
+            raise
+        return False
+    return True
 
 
 def conditions_of(admin: Api, crd: Object) -> dict[str, str]:
@@ -350,22 +364,39 @@ def test_informers_list_every_kind(installed: Cluster) -> None:
     """The informers' account really lists each kind that has a topic, and cannot create a pod."""
     client = installed.service_account_api(HOME, "lockstep-informers")
     for resource in topics.RESOURCES:
-        client.items(resource_path(resource))
+        if resource != WORKLOADS:
+            client.items(resource_path(resource))
+    with pytest.raises(ApiError) as refusal:  # allowed, but no API server of 1.37 has that version
+        client.items(resource_path(WORKLOADS))
+    assert refusal.value.status == 404
     with pytest.raises(ApiError) as refusal:
         client.post("/api/v1/namespaces/default/pods", manifests.pod("no", {"cpu": "1"}))
     assert refusal.value.status == 403
 
 
+GROUPS_PATH = "/apis/scheduling.k8s.io/v1beta1/namespaces/{}/podgroups"
+
+
+def scheduling_group(admin: Api, namespace: str, minimum: int) -> Object:
+    """A PodGroup `g` of Kubernetes itself."""
+    named = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    path = GROUPS_PATH.format(namespace)
+    return admin.post(path, {**named, "metadata": {"name": "g"}, "spec": spec})
+
+
+def grouped(name: str, namespace: str = "default") -> Object:
+    """A pod of that group."""
+    pod = manifests.pod(name, {"cpu": "1"}, namespace=namespace)
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    return pod
+
+
 def test_a_scheduling_group_of_kubernetes_is_read(installed: Cluster) -> None:
     """A PodGroup of Kubernetes and a pod that names it, as the real API server stores and shows them."""
     admin = installed.api()
-    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
-    named = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-    admin.post(path, {**named, "metadata": {"name": "g"}, "spec": spec})
-    pod = manifests.pod("grouped", {"cpu": "1"})
-    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    admin.create(pod)
+    scheduling_group(admin, "default", 2)
+    admin.create(grouped("grouped"))
     informers = installed.service_account_api(HOME, "lockstep-informers")
     (raw,) = informers.items(resource_path("podgroups.scheduling.k8s.io"))
     group = OBSERVE["podgroups.scheduling.k8s.io"](raw, None)
@@ -373,6 +404,53 @@ def test_a_scheduling_group_of_kubernetes_is_read(installed: Cluster) -> None:
     assert ("scheduling.k8s.io", 2, ()) == (group.group, group.min_member, group.unsupported)
     raw = next(each for each in informers.items("/api/v1/pods") if name_of(each) == "grouped")
     assert "g" == observe_pod(raw).scheduling_group
+
+
+def test_the_condition_of_a_scheduling_group_is_written(installed: Cluster) -> None:
+    """By the sink's account: beside conditions of others, for that uid only, and read back as it was commanded."""
+    admin = installed.api()
+    admin.create(manifests.namespace("conditions"))
+    uid = scheduling_group(admin, "conditions", 2)["metadata"]["uid"]
+    path = GROUPS_PATH.format("conditions") + "/g"
+    other = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    admin.patch(f"{path}/status", {"status": {"conditions": [other]}})
+    said = {"status": "False", "reason": "Unschedulable", "message": "no room"}
+    since_us = 1_767_225_600_000_000
+    command = PatchStatus(
+        id="1.0",
+        resource="podgroups.scheduling.k8s.io",
+        namespace="conditions",
+        name="g",
+        uid=uid,
+        fields={**said, "since_us": since_us},
+    )
+    config = load_configuration(str(installed.service_account_kubeconfig(HOME, "lockstep-sink")))
+
+    async def scene() -> list[Response]:
+        async with KubeApi(config) as writer:
+            stranger = command.model_copy(update={"uid": "11111111-1111-1111-1111-111111111111"})
+            return [await writer.patch_status(each) for each in (stranger, command)]
+
+    refused, written = asyncio.run(scene())
+    assert ((422, True), True) == (
+        (refused.status, "metadata.uid" in refused.message),
+        written.ok,
+    ), refused
+    raw = admin.get(path)
+    assert ["DisruptionTarget", "PodGroupInitiallyScheduled"] == sorted(
+        each["type"] for each in raw["status"]["conditions"]
+    )
+    seen = OBSERVE["podgroups.scheduling.k8s.io"](raw, None)
+    assert isinstance(seen, PodGroupObserved)
+    assert seen.status == PodGroupStatus(
+        condition="False", condition_us=since_us, message="no room", reason="Unschedulable"
+    )
 
 
 def name_of(raw: Object) -> str:
@@ -420,6 +498,8 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
     admin = installed.api()
     admin.create(manifests.namespace("work"), manifests.node("w1", {"cpu": "2", "memory": "4Gi"}))
     account = installed.service_account_kubeconfig(HOME, "lockstep")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("gangs: {kubernetesWorkloads: true}\n")
     service = Service(
         [
             str(Path(sys.executable).with_name("lockstep")),
@@ -427,6 +507,7 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
             f"--log=embedded://{tmp_path / 'log'}",
             f"--kubeconfig={account}",
             f"--lease-namespace={HOME}",
+            f"--policy={policy}",
         ],
         log=tmp_path / "lockstep.log",
         ready=lambda: "sink_activated" in (tmp_path / "lockstep.log").read_text(),
@@ -438,6 +519,7 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
         wait_for("a verdict on every pod", lambda: all(map(scheduled, admin.pods("work"))))
         verdicts = sorted(scheduled(pod) for pod in admin.pods("work"))
         assert ["False", "True", "True"] == verdicts
+        check_scheduling_group(admin)
     finally:
         print(service.log_tail())
         service.stop()
@@ -446,6 +528,29 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
     assert "stopped" == lines[-1]["event"]
     lease = admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/lockstep-0")
     assert not lease["spec"].get("holderIdentity")
+
+
+def check_scheduling_group(admin: Api) -> None:
+    """A gang of Kubernetes itself waits for its second member, then is bound as a whole, and its condition says so."""
+    admin.create(manifests.namespace("native"), manifests.node("w2", {"cpu": "3", "memory": "4Gi"}))
+    scheduling_group(admin, "native", 2)
+    path = GROUPS_PATH.format("native") + "/g"
+
+    def condition() -> tuple[str, str, str]:
+        for each in admin.get(path).get("status", {}).get("conditions", ()):
+            if each["type"] == "PodGroupInitiallyScheduled":
+                return each["status"], each["reason"], each["message"].partition(":")[0]
+        return "", "", ""
+
+    admin.create(grouped("g-0", "native"))
+    waiting = ("False", "Unschedulable", "WaitingForMembers")
+    wait_for("the condition that it waits", lambda: waiting == condition())
+    admin.create(grouped("g-1", "native"))
+    wait_for(
+        "both to be bound",
+        lambda: all(each["spec"].get("nodeName") for each in admin.pods("native")),
+    )
+    wait_for("the condition that it was placed", lambda: ("True", "Scheduled", "") == condition())
 
 
 def scheduled(pod: Object) -> str:

@@ -17,7 +17,7 @@ from tests.simulation.audit_room import RoomAudit
 from tests.simulation.violation import Violation
 
 Json = dict[str, Any]
-KUBERNETES_PODGROUPS = "podgroups.scheduling.k8s.io"
+KUBERNETES_GROUPS = ("podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io")
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
@@ -73,7 +73,7 @@ class Gate:
         kind, resource = item["kind"], item.get("resource", "")
         if kind == "PolicyChanged" and "kubernetesWorkloads" in item["spec"].get("gangs", {}):
             reads = item["spec"]["gangs"]["kubernetesWorkloads"]
-            self._unread = () if reads else (KUBERNETES_PODGROUPS,)
+            self._unread = () if reads else KUBERNETES_GROUPS
         if kind == "SyncStarted" and item["epoch"] not in self._started:
             place = self._started[item["epoch"]] = len(self._started) + 1
             self._lists[item["epoch"]] = resource, item["list_rv"]

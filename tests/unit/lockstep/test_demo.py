@@ -6,7 +6,7 @@ import pytest
 from typer import Exit
 
 from lockstep.demo import demo
-from lockstep.demo_workload import Workload
+from lockstep.demo_workload import DemoLoad
 from producers.simulated.cluster import Cluster
 
 
@@ -29,7 +29,7 @@ def test_the_workload_is_the_same_each_time() -> None:
 
     def play() -> list[dict[str, object]]:
         cluster = Cluster(0)
-        workload = Workload(cluster)
+        workload = DemoLoad(cluster)
         workload.start()
         for second in range(60):
             workload.second(second)

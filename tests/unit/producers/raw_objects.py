@@ -39,6 +39,10 @@ RAW: dict[str, dict[str, Any]] = {
         "metadata": metadata(),
         "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
     },
+    "workloads.scheduling.k8s.io": {
+        "metadata": metadata(),
+        "spec": {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": 3}}}]},
+    },
     "elasticquotas.scheduling.x-k8s.io": {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "metadata": metadata(),

@@ -185,7 +185,6 @@ def test_preferred_affinity_alone_requires_nothing() -> None:
         ({"volumes": [{"persistentVolumeClaim": {}}]}, "volumes.persistentVolumeClaim"),
         ({"volumes": [{"ephemeral": {}}]}, "volumes.ephemeral"),
         ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
-        ({"workloadRef": {"name": "w", "podGroup": "g"}}, "workloadRef"),
     ],
 )
 def test_what_no_rule_decides_yet_is_named(spec: dict[str, Any], unsupported: str) -> None:

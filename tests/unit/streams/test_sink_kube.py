@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from kubernetes.client import Configuration
 
-from schemas.envelope import BindPod, PatchStatus
+from schemas.envelope import BindPod, EmitEvent, PatchStatus
 from schemas.errors import LockstepError
 from streams.sink.api import Response
 from streams.sink.kube import KubeApi, load_configuration
@@ -85,9 +85,9 @@ def test_what_a_bind_sends() -> None:
             "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ns/podgroups/a/status",
         ),
         (
-            "reservations.scheduling.koordinator.sh",
+            "devices.scheduling.koordinator.sh",
             "",
-            "/apis/scheduling.koordinator.sh/v1alpha1/reservations/a/status",
+            "/apis/scheduling.koordinator.sh/v1alpha1/devices/a/status",
         ),
     ],
 )
@@ -108,6 +108,105 @@ def test_where_a_status_goes(resource: str, namespace: str, path: str) -> None:
                 )
             )
         assert [path] == seen
+
+    asyncio.run(scene())
+
+
+GROUPS = "podgroups.scheduling.k8s.io"
+PLACED = PatchStatus(
+    id="7.0",
+    resource=GROUPS,
+    namespace="ns",
+    name="a",
+    uid="u",
+    fields={
+        "status": "True",
+        "reason": "Scheduled",
+        "message": "",
+        "since_us": 1_767_225_600_000_000,
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("served", "asked", "kind"),
+    [
+        ("v1beta1", ["v1beta1"], "PodGroupInitiallyScheduled"),
+        ("v1alpha2", ["v1beta1", "v1alpha3", "v1alpha2"], "PodGroupScheduled"),
+    ],
+)
+def test_the_condition_of_a_podgroup_of_kubernetes(
+    served: str, asked: list[str], kind: str
+) -> None:
+    """In the version that is served, by the name that it has there, merged, for that uid only; known the next time."""
+
+    async def scene() -> None:
+        seen: list[Any] = []
+
+        async def answer(request: web.Request) -> web.Response:
+            seen.append((request.path.split("/")[3], request.content_type, await request.json()))
+            if seen[-1][0] != served:
+                return web.Response(status=404, text="404 page not found")
+            return web.json_response({})
+
+        async with api_of(answer) as (api, _):
+            assert (await api.patch_status(PLACED)).ok
+            assert asked == [version for version, _, _ in seen]
+            (condition,) = seen[-1][2]["status"]["conditions"]
+            assert {
+                "type": kind,
+                "status": "True",
+                "reason": "Scheduled",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            } == condition
+            assert ("u", "application/strategic-merge-patch+json") == (
+                seen[-1][2]["metadata"]["uid"],
+                seen[-1][1],
+            )
+            await api.patch_status(PLACED)
+            assert [*asked, served] == [version for version, _, _ in seen]
+
+    asyncio.run(scene())
+
+
+def test_a_podgroup_that_is_gone_is_not_looked_for_in_other_versions() -> None:
+    """Its Status says that the path is right."""
+
+    async def scene() -> None:
+        seen: list[str] = []
+
+        async def answer(request: web.Request) -> web.Response:
+            seen.append(request.path)
+            return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
+
+        async with api_of(answer) as (api, _):
+            assert 404 == (await api.patch_status(PLACED)).status
+        assert 1 == len(seen)
+
+    asyncio.run(scene())
+
+
+def test_an_event_names_the_version_that_is_served() -> None:
+    """Else `kubectl describe` would look for the PodGroup in vain."""
+
+    async def scene() -> None:
+        told: list[Any] = []
+
+        async def answer(request: web.Request) -> web.Response:
+            if "/events" in request.path:
+                told.append((await request.json())["involvedObject"]["apiVersion"])
+            elif request.path.split("/")[3] != "v1alpha2":
+                return web.Response(status=404, text="404 page not found")
+            return web.json_response({})
+
+        waits = EmitEvent(
+            id="8.0", resource=GROUPS, namespace="ns", name="a", uid="u", reason="r", message="m"
+        )
+        async with api_of(answer) as (api, _):
+            await api.patch_status(PLACED)
+            await api.create_event(waits, "m")
+        assert ["scheduling.k8s.io/v1alpha2"] == told
 
     asyncio.run(scene())
 
