@@ -147,7 +147,7 @@ class PodGroupStatus(Observed):
 class PodGroupObserved(Observed):
     """A PodGroup of any API group (`group`). `status` null: it has none yet, or it is none of ours.
 
-    `unsupported`: fields that no rule decides yet.
+    `disruption` `all`: its pods are preempted together or not at all. `unsupported`: fields that no rule decides yet.
     """
 
     kind: Literal["PodGroupObserved"] = "PodGroupObserved"
@@ -161,6 +161,7 @@ class PodGroupObserved(Observed):
     schedule_timeout_us: int | None = None
     min_resources: Amounts | None = None
     annotations: dict[str, str] = {}
+    disruption: Literal["single", "all"] = "single"
     status: PodGroupStatus | None = None
     unsupported: tuple[str, ...] = ()
     epoch: str | None = None

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from state.companions import leaves_whole
 from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
 from state.model.state import State, place_of
@@ -15,6 +16,7 @@ from state.model.trial import Trial
 from state.room import Room, comes_free
 
 _PREEMPT: Final = "preempt-"
+#: Keys of victims of one plan begin alike, up to the uid.
 _SEQUENCE_LENGTH: Final = len(_PREEMPT) + 21
 
 
@@ -29,11 +31,13 @@ def send_evictions(trial: Trial) -> None:
 def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
     """Asks for the eviction of a victim that makes room for the unit `name`, whose first owner or pod is `claimant`."""
     key = f"{_PREEMPT}{trial.sequence:020d}-{victim.uid}"
+    gang = trial.state.gang_key(victim)
     reason = f"PreemptionByScheduler: makes room for {name}"
     trial.put("evictions", key, Eviction(id=key, reason=reason, uid=victim.uid))
     note = Preempted(
         at_us=trial.now_us,
         claimant=claimant,
+        gang=gang if leaves_whole(trial.state, gang) else "",
         namespace=victim.namespace,
         node=victim.node or victim.assumed,
         owner=f"{victim.namespace}/{victim.owner or victim.uid}",
@@ -53,7 +57,7 @@ def send_preemptions(trial: Trial) -> bool:
         for key in sorted(evictions)
         if key.startswith(_PREEMPT) and not evictions[key].withdrawn
     ]
-    needless = _needless(trial, [evictions[key].uid for key in open_ones])
+    needless = _needless(trial, {key: evictions[key].uid for key in open_ones})
     for key in open_ones:
         eviction = evictions[key]
         if eviction.command:
@@ -69,12 +73,14 @@ def send_preemptions(trial: Trial) -> bool:
     return spared
 
 
-def _needless(trial: Trial, uids: list[str]) -> dict[str, None]:
-    """Who of these victims may stay, for nobody more important needs their room, the most important first."""
+def _needless(trial: Trial, asked: dict[str, str]) -> dict[str, None]:
+    """Who of these victims (eviction -> uid) may stay, for nobody more important needs their room, the most important
+    first; of gangs that leave as a whole only all of them.
+    """
     state = trial.state
     found: dict[str, None] = {}
     victims_on: dict[str, list[Pod]] = {}
-    for uid in uids:
+    for uid in asked.values():
         pod = state.pods.get(uid)
         if pod is None or pod.deleted_us:
             continue
@@ -85,7 +91,26 @@ def _needless(trial: Trial, uids: list[str]) -> dict[str, None]:
     for name, victims in victims_on.items():
         for pod in _spared(trial, name, victims) if name in state.nodes else ():
             found[pod.uid] = None
+    for uid in [asked[key] for key in asked if _is_with_others(trial, key, found)]:
+        found.pop(uid, None)
     return found
+
+
+def _is_with_others(trial: Trial, key: str, spared: dict[str, None]) -> bool:
+    """Whether the victim must leave with others of its gang, of the same plan, who have left, or can't be spared."""
+    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    note = preempted.get(key)
+    if note is None or not note.gang:
+        return False
+    plan = key[:_SEQUENCE_LENGTH]
+    pods = trial.state.pods
+    for other in preempted:
+        uid = other[_SEQUENCE_LENGTH:]
+        if other.startswith(plan) and preempted[other].gang == note.gang and uid not in spared:
+            pod = pods.get(uid)
+            if pod is None or trial.state.is_leaving(pod):
+                return True
+    return False
 
 
 def _spared(trial: Trial, name: str, victims: list[Pod]) -> list[Pod]:
@@ -145,13 +170,44 @@ def forgotten_at(trial: Trial) -> int:
     return preempted[min(preempted)].at_us + FUTILE_WINDOW_US if preempted else 0
 
 
-def last_minute(trial: Trial) -> Iterator[Preempted]:
+def _last_minute(trial: Trial) -> Iterator[Preempted]:
     """The victims of the last minute, the newest first."""
     preempted: dict[str, Preempted] = trial.state.tables["preempted"]
     for key in sorted(preempted, reverse=True):
         if preempted[key].at_us + MINUTE_US <= trial.now_us:
             return
         yield preempted[key]
+
+
+def limited_until(trial: Trial, victims: list[Pod]) -> int | None:
+    """When policy's limits may allow so many evictions; 0: never, None: now."""
+    assert trial.state.policy is not None
+    rules = trial.state.policy.evictions
+    limits = {
+        "": rules.perMinute,
+        "node": rules.perNodePerMinute,
+        "namespace": rules.perNamespacePerMinute,
+    }
+    if not victims or not any(limits.values()):
+        return None
+    counts: dict[tuple[str, str], int] = {}
+    for victim in victims:
+        node = victim.node or victim.assumed
+        for key in (("", ""), ("node", node), ("namespace", victim.namespace)):
+            counts[key] = counts.get(key, 0) + 1
+
+    def is_over() -> bool:
+        return any(limits[kind] and n > limits[kind] for (kind, _), n in counts.items())
+
+    if is_over():
+        return 0
+    oldest_us = trial.now_us
+    for note in _last_minute(trial):
+        oldest_us = note.at_us
+        for key in (("", ""), ("node", note.node), ("namespace", note.namespace)):
+            if key in counts:
+                counts[key] += 1
+    return oldest_us + MINUTE_US if is_over() else None
 
 
 def asked_before(trial: Trial) -> dict[str, None]:

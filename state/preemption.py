@@ -13,13 +13,14 @@ from typing import Final
 from msgspec import Struct
 
 from state.candidates import pick_node, refresh, roominess
-from state.evictions import asked_before, count_rounds, forgotten_at, last_minute, preempt
+from state.companions import Companions
+from state.evictions import asked_before, count_rounds, forgotten_at, limited_until, preempt
 from state.model.diagnoses import Diagnosis
-from state.model.limits import MINUTE_US, VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
+from state.model.limits import VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
 from state.model.podclass import parse_labels
 from state.model.rows import Budget, Pod
 from state.model.scores import MAY, ClassScores
-from state.model.state import State
+from state.model.state import State, place_of
 from state.packing import Roominess, Wanted, other_orders
 from state.placement import Mark, Placement
 from state.room import Room, comes_free
@@ -32,13 +33,14 @@ Cost = tuple[int, ...]
 
 class Claim(Struct, frozen=True):
     """Who needs room. `name`: for people; `claimant`: owner or uid, to count futile rounds by; `priority`: above it
-    nobody is evicted; `gangs`: its own, empty for a single pod.
+    nobody is evicted; `gangs`: for whose minimum, empty for a single pod; `own`: gangs of which nobody is evicted.
     """
 
     name: str
     claimant: str
     priority: int
     gangs: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 class Plan(Struct, frozen=True):
@@ -60,6 +62,11 @@ class Preemption:
         self._under_way: Counter[str] | None = None  # evictions that count against a budget
         self._hit: dict[str, int] = {}  # pods that a job loses by this plan
         self._gone: dict[str, int] = {}  # pods that leave a job already, a cache
+        self._companions = Companions(self.state)
+        self._going: dict[
+            str, None
+        ] = {}  # victims of this plan, with those who must leave with them
+        self._whole: dict[str, bool] = {}  # gang -> it could leave as a whole, a cache
         self._futile = ""
         self._asked = asked_before(self.trial)
         self._rounds = count_rounds(self.trial)
@@ -85,9 +92,11 @@ class Preemption:
             return eviction_futile(claim.name, self._futile)
         if claim.gangs:
             self._spare_some()
-        victims = [pod for name in sorted(self._rooms) for pod in self._rooms[name].taken.values()]
-        victims.sort(key=lambda pod: (pod.namespace, pod.name, pod.uid))
-        until_us = self._limited_until([pod for pod in victims if not pod.held_until_us])
+        victims = self._victims()
+        if self._breaks_budgets():
+            self.placement.back_to(mark)
+            return None
+        until_us = limited_until(self.trial, [pod for pod in victims if not pod.held_until_us])
         if until_us is not None:
             self.placement.back_to(mark)
             self.trial.try_again_at(until_us)
@@ -102,7 +111,7 @@ class Preemption:
         """As `_choose`, those first that the fewest nodes could take if they were empty."""
         for pods in other_orders(wanted, self._roominess):
             self.placement.back_to(mark)
-            for known in (self._rooms, self._left, self._hit, self._heaps):
+            for known in (self._rooms, self._left, self._hit, self._heaps, self._going):
                 known.clear()
             chosen = self._choose(claim, [(len(pods), pods)])
             if chosen is not None:
@@ -172,13 +181,37 @@ class Preemption:
     ) -> None:
         plan = self._plan(claim, room, scores)
         for victim in plan.victims if plan is not None else ():
-            self._disrupt(victim, self._left)
-            self._hit[self._job(victim)] = self._hit.get(self._job(victim), 0) + 1
-            room.take(victim)
+            for pod in (victim, *self._companions.of(victim)):
+                self._take(pod)
         room.put(scores)
         cost = self._cost(claim, room, scores)
         if cost is not None:
             heapq.heappush(heap, (cost, room.name))
+
+    def _take(self, pod: Pod) -> None:
+        """The pod leaves, for its room or with others of its gang."""
+        if pod.uid in self._going:
+            return
+        self._going[pod.uid] = None
+        self._disrupt(pod, self._left)
+        self._hit[self._job(pod)] = self._hit.get(self._job(pod), 0) + 1
+        if (room := self._rooms.get(place_of(pod))) is not None:
+            room.take(pod)
+
+    def _victims(self) -> list[Pod]:
+        """All who must leave, by name."""
+        found: dict[str, Pod] = {}
+        for name in sorted(self._rooms):
+            for victim in self._rooms[name].taken.values():
+                found.update((pod.uid, pod) for pod in (victim, *self._companions.of(victim)))
+        return sorted(found.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
+
+    def _breaks_budgets(self) -> bool:
+        """Whether those who leave with victims are too many for a budget that policy respects."""
+        assert self.state.policy is not None
+        return (
+            self.state.policy.preemption.respectBudgets and min(self._left.values(), default=0) < 0
+        )
 
     def _names(self, scores: ClassScores) -> list[str]:
         """Nodes that the class may use and that are large enough, in the order of their ordinals."""
@@ -204,7 +237,9 @@ class Preemption:
             room = self._rooms[name] = Room(
                 state,
                 name,
-                leaving=[pod for pod in placed if comes_free(self.trial, pod)],
+                leaving=[
+                    pod for pod in placed if pod.uid in self._going or comes_free(self.trial, pod)
+                ],
                 displaced=[pod for pod in kept if self._rank(pod) < claim.priority],
                 victims=sorted(victims, key=self._importance, reverse=True),
             )
@@ -223,13 +258,33 @@ class Preemption:
         return max(map(self._priority, self._with_kept(pod)))
 
     def _may_evict(self, claim: Claim, pod: Pod) -> bool:
+        """Whether the pod, and all who would have to leave with it, may be evicted for the claimant."""
+        if pod.uid in self._going or not self._may_leave(claim, pod):
+            return False
+        gang = self.state.gang_key(pod)
+        others = self._companions.all_of(gang)
+        if others and gang not in self._whole:
+            self._whole[gang] = all(self._may_leave(claim, other) for other in others) and (
+                self._is_allowed_whole(others)
+            )
+        return not others or self._whole[gang]
+
+    def _is_allowed_whole(self, pods: list[Pod]) -> bool:
+        """Whether budgets that policy respects let so many go at once."""
+        assert self.state.policy is not None
+        left: dict[str, int] = {}
+        for pod in pods if self.state.policy.preemption.respectBudgets else ():
+            self._disrupt(pod, left)
+        return min(left.values(), default=0) >= 0
+
+    def _may_leave(self, claim: Claim, pod: Pod) -> bool:
         state = self.state
         if state.is_leaving(pod) or state.class_of(pod).priority >= claim.priority:
             return False
         labels = parse_labels(bytes(pod.labels))
         if labels.get(_NOT_PREEMPTIBLE) == "true" or labels.get(_QUOTA_PREEMPTIBLE) == "false":
             return False
-        return state.gang_key(pod) not in claim.gangs and not self._is_futile(claim, pod)
+        return state.gang_key(pod) not in claim.own and not self._is_futile(claim, pod)
 
     def _is_futile(self, claim: Claim, pod: Pod) -> bool:
         """Whether its eviction was refused, or its owner's pods were evicted there for the claimant as often as policy
@@ -264,13 +319,17 @@ class Preemption:
         return self.state.gang_key(pod) or pod.uid
 
     def _in_vain(self, job: str, count: int) -> int:
-        """How many members of a gang would run on in vain, below its minimum, if it lost so many more."""
+        """How many members of a gang would run on in vain, below its minimum, if it lost so many more; of one that only
+        leaves as a whole how many would go with them.
+        """
         state = self.state
         gang = state.gangs.get(job)
         if gang is None:
             return 0
         running = state.crews.bound.get(job, 0) + state.crews.assumed.get(job, 0)
         running -= self._hit.get(job, 0) + self._leaving(job)
+        if self._companions.all_of(job):
+            return max(running - count, 0)
         return running - count if running >= gang.min_member > running - count else 0
 
     def _leaving(self, job: str) -> int:
@@ -395,36 +454,6 @@ class Preemption:
             room = self._rooms[name]
             for victim in sorted(room.taken.values(), key=self._importance):
                 room.spare(victim)
-
-    def _limited_until(self, victims: list[Pod]) -> int | None:
-        """When policy's limits may allow so many evictions; 0: never, None: now."""
-        assert self.state.policy is not None
-        rules = self.state.policy.evictions
-        limits = {
-            "": rules.perMinute,
-            "node": rules.perNodePerMinute,
-            "namespace": rules.perNamespacePerMinute,
-        }
-        if not victims or not any(limits.values()):
-            return None
-        counts: dict[tuple[str, str], int] = {}
-        for victim in victims:
-            node = victim.node or victim.assumed
-            for key in (("", ""), ("node", node), ("namespace", victim.namespace)):
-                counts[key] = counts.get(key, 0) + 1
-
-        def is_over() -> bool:
-            return any(limits[kind] and n > limits[kind] for (kind, _), n in counts.items())
-
-        if is_over():
-            return 0
-        oldest_us = self.trial.now_us
-        for note in last_minute(self.trial):
-            oldest_us = note.at_us
-            for key in (("", ""), ("node", note.node), ("namespace", note.namespace)):
-                if key in counts:
-                    counts[key] += 1
-        return oldest_us + MINUTE_US if is_over() else None
 
     # -- carrying out ----------------------------------------------------------------------------------------
 

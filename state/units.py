@@ -115,10 +115,13 @@ class Units:
 
     def claim_of_single(self, pod: Pod) -> Claim:
         """As who a single pod asks for room: a pod that its owner puts back goes on with its owner's count."""
+        key = self.state.gang_key(pod)
+        gang = self.state.gangs.get(key)
         return Claim(
             name=f"{pod.namespace}/{pod.name}",
             claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
             priority=self.state.class_of(pod).priority,
+            own=(gang.groups or (key,)) if gang is not None else (),
         )
 
     def claim_of_group(self, unit: Unit, needed: list[Pod]) -> Claim:
@@ -128,6 +131,7 @@ class Units:
             claimant=", ".join(unit.gangs),
             priority=min(map(self._priority, needed)),
             gangs=unit.gangs,
+            own=unit.gangs,
         )
 
     def _victims_for_group(self, unit: Unit, members: dict[str, list[Pod]]) -> Diagnosis | None:

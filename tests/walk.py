@@ -42,7 +42,8 @@ class Walk:
     def __init__(self, seed: int, *, native: bool = False) -> None:
         self.random = random.Random(seed)
         self.native = native
-        gangs = {"gangs": {"kubernetesWorkloads": True}} if native else {}
+        on = {"kubernetesWorkloads": True, "enablePreemption": True}
+        gangs = {"gangs": on} if native else {}
         self.core = Core(cycle={"placementsMax": 4}, **gangs)
         self.rv, self.born = 10, 0
         self.nodes: dict[str, Json] = {}
@@ -152,10 +153,12 @@ class Walk:
     def add_native_gang(self) -> list[Json]:
         """Pods of a PodGroup of Kubernetes, or of a replica of a Workload, which may come before them or never."""
         replica = f"w{self.random.randint(0, 1)}/{self.random.choice('ab')}"
-        names = (f"g{self.random.randint(0, 3)}", replica, f"{replica}/{self.random.randint(0, 1)}")
-        name = self.random.choice(names)
-        made = [self.new_pod(scheduling_group=name) for _ in range(self.random.randint(1, 3))]
-        if self.random.random() < 0.5:
+        group = f"g{self.random.randint(0, 2)}"
+        name = self.random.choice((group, group, replica, f"{replica}/{self.random.randint(0, 1)}"))
+        low = {"priority": self.random.choice((0, 0, -5))}  # somebody's victims
+        count = self.random.randint(1, 3)
+        made = [self.new_pod(scheduling_group=name, spec=low) for _ in range(count)]
+        if self.random.random() < 0.7:
             made.append(self.declare(name))
         self.random.shuffle(made)
         return made
@@ -163,11 +166,12 @@ class Walk:
     def declare(self, gang: str) -> Json:
         """What declares that gang, new or changed."""
         name, slash, _ = gang.partition("/")
-        minimum = self.random.randint(0, 3)
+        minimum = self.random.randint(0, 2)
         if slash:
             made = workload(name, self.next_rv(), a=minimum, b=self.random.randint(0, 3))
         else:
             fields = {"group": "scheduling.k8s.io", "status": self.native_status()}
+            fields["disruption"] = self.random.choice(("single", "all"))
             made = podgroup(name, minimum, self.next_rv(), **fields)
         old = self.natives.get(name + slash)
         made["uid"] = old["uid"] if old is not None else f"uid-native-{name}-{self.rv}"

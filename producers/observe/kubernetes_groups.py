@@ -4,7 +4,7 @@ condition that says whether it was placed, of which we are one writer.
 The items of its lists don't name their API group, as those of a CRD do.
 """
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from producers.observe.fields import (
     created_us,
@@ -46,6 +46,7 @@ def observe_kubernetes_group(raw: dict[str, Any], epoch: str | None = None) -> P
         created_us=created_us(metadata),
         min_member=min_count(mapping(spec.get("schedulingPolicy"), path), path),
         annotations=kept_annotations(strings(metadata.get("annotations"), "metadata.annotations")),
+        disruption=_disruption(spec.get("disruptionMode")),
         status=_status(mapping(raw.get("status"), "status")),
         unsupported=tuple(field for field in _UNDECIDED if spec.get(field)),
         epoch=epoch,
@@ -58,6 +59,13 @@ def min_count(policy: dict[str, Any], path: str) -> int:
         return 0
     gang = mapping(policy["gang"], f"{path}.gang")
     return natural(gang.get("minCount"), f"{path}.gang.minCount", default=1)
+
+
+def _disruption(mode: Any) -> Literal["single", "all"]:
+    """`spec.disruptionMode`: of 1.37 an object with one field, of 1.36 a word."""
+    if isinstance(mode, str):
+        return "all" if mode == "PodGroup" else "single"
+    return "all" if "all" in mapping(mode, "spec.disruptionMode") else "single"
 
 
 def _status(raw: dict[str, Any]) -> PodGroupStatus | None:

@@ -74,7 +74,7 @@ class Node(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A PodGroup object of one API group.
+    """A PodGroup object of one API group. `disruption` `all`: its pods are preempted together or not at all.
 
     `status` is what stands in it, `written` what we last commanded. `arrived`: `written` has been seen in it since.
     `mended`: it was overwritten then, and has been commanded once more. `told`: reason of the last Event about it.
@@ -83,6 +83,7 @@ class PodGroup(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     annotations: dict[str, str] = {}
     arrived: bool = False
     created_us: int
+    disruption: str = "single"
     group: str
     mended: bool = False
     min_member: int
@@ -269,11 +270,14 @@ class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     withdrawn: bool = False
 
 
-class Preempted(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, or its uid."""
+class Preempted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, or its uid; `gang`:
+    the victim's, if it leaves as a whole.
+    """
 
     at_us: int
     claimant: str
+    gang: str = ""
     namespace: str
     node: str
     owner: str

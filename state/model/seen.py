@@ -100,6 +100,7 @@ class PodGroupSeen(
     schedule_timeout_us: int | None = None
     min_resources: dict[str, Natural] | None = None
     annotations: dict[str, str] = {}
+    disruption: Literal["single", "all"] = "single"
     status: GroupStatus | None = None
     unsupported: tuple[str, ...] = ()
     epoch: str | None = None

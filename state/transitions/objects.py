@@ -93,6 +93,7 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
         rv=seen.rv,
         uid=seen.uid,
         annotations=seen.annotations,
+        disruption=seen.disruption,
         min_resources=seen.min_resources,
         schedule_timeout_us=seen.schedule_timeout_us or 0,
         status=seen.status,

@@ -338,6 +338,16 @@ def test_members_of_its_own_are_no_victims() -> None:
     assert {} == evicted(core)
 
 
+def test_a_surplus_member_evicts_none_of_its_own_gang_or_group() -> None:
+    """It comes alone, and others of the gang, and of a partner, are less important: they are left alone."""
+    core = preempting()
+    core.see(node("n", 200), grouped("g", 1, "g", "h"), grouped("h", 1, "g", "h"))
+    core.see(runs("g-old", "n", labels={LABEL: "g"}), runs("h-old", "n", labels={LABEL: "h"}))
+    core.see(*vips("g", 1))
+    rest(core)
+    assert ({}, "InsufficientResources") == (evicted(core), core.code("g-0"))
+
+
 def test_where_a_victim_stays_the_gang_plans_anew() -> None:
     """The eviction on b is refused: room is made on c, and what has come free on a is used."""
     core = preempting()

@@ -117,6 +117,12 @@ class AuditedWalk(Walk):
                 assert sum(map(self._holds, members)) >= gang.min_member, (
                     f"gang {gang.name} is placed in part"
                 )
+        for key, note in state.tables["preempted"].items():
+            if note.gang and key.startswith(f"preempt-{decision.sequence:020d}-"):
+                there = [state.pods[uid] for uid in state.members.get(note.gang, ())]
+                placed = [pod for pod in there if place_of(pod) and not pod.nominated]
+                stays = [pod.name for pod in placed if not state.is_leaving(pod)]
+                assert not stays, f"gang {note.gang} is disrupted in part: {stays} stay"
         if decision.sequence % 3 == 0 and state.synced() and not decision.work_left:
             self._check_that_nobody_is_forgotten()
         columns = state.columns
