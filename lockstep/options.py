@@ -174,8 +174,10 @@ def _no_progress(done: int, total: int) -> None:
 
 
 def object_name(text: str) -> tuple[str | None, str]:
-    """(namespace, name) of `namespace/name`, or (None, name)."""
-    namespace, slash, name = text.rpartition("/")
+    """(namespace, name) of `namespace/name`, or (None, name). A gang of a Workload has slashes in its name."""
+    namespace, slash, name = text.partition("/")
+    if not slash:
+        namespace, name = "", text
     if not name or (slash and not namespace):
         raise LockstepError(f"{text!r}: want a name, or namespace/name")
     return (namespace or None), name

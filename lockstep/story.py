@@ -31,7 +31,11 @@ Event = dict[str, Any]
 _KINDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
     "pod": (("PodObserved", "EvictRequested"), ("pods",), ("pods", "evictions")),
     "node": (("NodeObserved", "DeviceObserved"), ("nodes", "devices"), ("nodes", "devices")),
-    "gang": (("PodGroupObserved",), ("podgroups",), ("gangs", "podgroups")),
+    "gang": (
+        ("PodGroupObserved", "WorkloadObserved"),
+        ("podgroups", "workloads"),
+        ("gangs", "podgroups", "workloads"),
+    ),
     "quota": (("QuotaObserved",), ("elasticquotas",), ("quotas",)),
 }
 _NAMESPACED: Final = ("pod", "gang")
@@ -87,10 +91,13 @@ class _Teller:
         self._kind = kind
         self._namespace = namespace
         self._name = name
+        #: A gang of a Workload is named after it, and after its pod group.
+        self._workload = name.partition("/")[0] if kind == "gang" and "/" in name else None
         self._key = f"{namespace}/{name}" if namespace else name
         self._seen, self._resources, self._tables = _KINDS[kind]
         self._known: dict[str, None] = {}
-        needles = (json.dumps(name), json.dumps(self._key), f'"{name}/')
+        needles = [json.dumps(name), json.dumps(self._key), f'"{name}/']
+        needles += [json.dumps(self._workload)] if self._workload else []
         self._needles: list[bytes] = [needle.encode() for needle in needles]
 
     def concerns(self, data: bytes) -> bool:
@@ -132,7 +139,10 @@ class _Teller:
         return seen["kind"] in self._seen and self._is_named(seen)
 
     def _is_named(self, item: Event) -> bool:
-        same = item.get("name") == self._name
+        of_workload = item.get("kind") == "WorkloadObserved" or item.get("resource", "").startswith(
+            "workloads."
+        )
+        same = item.get("name") == (self._workload if of_workload else self._name)
         return same and self._namespace in (None, item.get("namespace"))
 
     def _is_key(self, key: str) -> bool:

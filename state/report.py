@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from state.model.gangs import podgroup_of, podgroups_named
+from state.model.limits import KUBERNETES
 from state.model.podclass import CARD_RESOURCES, match_conflicts
 from state.model.rows import OpenCommand, Pod, Quota
 from state.model.seen import GroupStatus
@@ -115,11 +116,10 @@ def gang_phase(state: State, key: str) -> str:
     if group is not None and group.written is not None and group.written.phase:
         return group.written.phase
     before = group.status if group is not None else None
-    rule = Group(
-        api_group=group.group if group is not None else KOORDINATOR,
-        created_us=gang.created_us,
-        min_member=gang.min_member,
-    )
+    api_group = group.group if group is not None else KOORDINATOR
+    # Policy basic of Kubernetes has no minimum, but is no mistake: its first pod starts it.
+    least = max(gang.min_member, 1) if api_group == KUBERNETES else gang.min_member
+    rule = Group(api_group=api_group, created_us=gang.created_us, min_member=least)
     members = counted(state, key)
     return settled(rule, before or GroupStatus(), members, state.timestamp_us).phase
 

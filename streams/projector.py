@@ -125,6 +125,12 @@ class _Touched:
         if group is not None:
             self.gangs[f"{group.namespace}/{group.name}"] = None
 
+    def _note_workloads(self, uid: str) -> None:
+        workload = self._state.workloads.get(uid)
+        if workload is not None:
+            name = f"{workload.namespace}/{workload.name}"
+            self.gangs.update(self._state.replicas.of.get(name, {}))
+
     def _note_quotas(self, uid: str) -> None:
         quota: Any = self._state.quotas.get(uid)
         if quota is not None:
@@ -139,4 +145,5 @@ _NOTES: Final[dict[str, Callable[[_Touched, str], None]]] = {
     "gangs": _Touched._note_gangs,
     "podgroups": _Touched._note_podgroups,
     "quotas": _Touched._note_quotas,
+    "workloads": _Touched._note_workloads,
 }

@@ -290,8 +290,8 @@ def _response(status: int, data: bytes) -> Response:
 
 
 def _is_unserved(answer: Response) -> bool:
-    """The API server knows no such path; of an object that is gone it says so in a Status."""
-    return answer.status == 404 and not answer.body
+    """The API server knows no such path; of an object that is gone it names the object."""
+    return answer.status == 404 and not (answer.body.get("details") or {}).get("name")
 
 
 def _whole(answer: Response) -> Response:

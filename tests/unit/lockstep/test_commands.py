@@ -190,6 +190,41 @@ def test_story_tells_observations_changes_and_commands(cli: Run, url: str) -> No
     assert (1, []) == replies(cli, "story", "pod", "nobody", "--log", url)
 
 
+def test_story_and_explanation_of_a_gang_of_a_workload(cli: Run, tmp_path: Path) -> None:
+    """Its name has slashes; what the Workload said is part of the story, what a PodGroup of that name said is not."""
+    address = f"embedded://{tmp_path}/log"
+    writer = open_writer(address)
+    log = Log(address)
+    log.sync_all()
+    policy = {"gangs": {"kubernetesWorkloads": True}}
+    log.publish("admin", {"kind": "PolicyChanged", "id": "on", "spec": policy})
+    base = {"namespace": "default", "name": "train", "rv": 1, "created_us": 1}
+    workload = {**base, "kind": "WorkloadObserved", "uid": "w", "pod_groups": {"g": 2}}
+    group = {**base, "kind": "PodGroupObserved", "uid": "p", "min_member": 7}
+    log.publish("podgroups", workload, {**group, "group": "scheduling.k8s.io"})
+    log.publish("pods", pod("a", scheduling_group="train/g/0"))
+    settle(log, SequencerRole(log), DeciderRole(log), 2_000_000)
+    log.close()
+    writer.close()
+    code, events = replies(cli, "story", "gang", "default/train/g/0", "--log", address)
+    told = [(event["what"], event["title"]) for event in events]
+    assert (0, True) == (code, ("observation", "WorkloadObserved") in told)
+    assert {("change", "gangs"), ("change", "workloads")} < set(told)
+    assert ("observation", "PodGroupObserved") not in told
+    code, answer = replies(cli, "explain", "gang", "default/train/g/0", "--log", address)
+    gang = answer["gangs"][0]
+    assert (1, "default/train/g/0", 2, 1) == (
+        code,
+        gang["gang"],
+        gang["min_member"],
+        gang["missing"],
+    )
+    code, events = replies(cli, "story", "gang", "train", "--log", address)
+    told = [(event["what"], event["title"]) for event in events]
+    assert ("observation", "PodGroupObserved") in told
+    assert ("observation", "WorkloadObserved") not in told
+
+
 def test_schema_prints_every_message(cli: Run) -> None:
     """Names without KIND, JSON Schema with it in any case, the diagnoses, and exit 2 for an unknown one."""
     _, names = replies(cli, "schema")

@@ -128,6 +128,13 @@ PLACED = PatchStatus(
 )
 
 
+def unserved() -> web.Response:
+    """What an API server of 1.36 says of a version that it doesn't have; others say it in plain text."""
+    why = "the server could not find the requested resource"
+    body = {"kind": "Status", "reason": "NotFound", "details": {}, "message": why}
+    return web.json_response(body, status=404)
+
+
 @pytest.mark.parametrize(
     ("served", "asked", "kind"),
     [
@@ -146,7 +153,7 @@ def test_the_condition_of_a_podgroup_of_kubernetes(
         async def answer(request: web.Request) -> web.Response:
             seen.append((request.path.split("/")[3], request.content_type, await request.json()))
             if seen[-1][0] != served:
-                return web.Response(status=404, text="404 page not found")
+                return unserved()
             return web.json_response({})
 
         async with api_of(answer) as (api, _):
@@ -171,14 +178,15 @@ def test_the_condition_of_a_podgroup_of_kubernetes(
 
 
 def test_a_podgroup_that_is_gone_is_not_looked_for_in_other_versions() -> None:
-    """Its Status says that the path is right."""
+    """The Status names it, so the path is right."""
 
     async def scene() -> None:
         seen: list[str] = []
 
         async def answer(request: web.Request) -> web.Response:
             seen.append(request.path)
-            return web.json_response({"kind": "Status", "reason": "NotFound"}, status=404)
+            gone = {"kind": "Status", "reason": "NotFound", "details": {"name": "a"}}
+            return web.json_response(gone, status=404)
 
         async with api_of(answer) as (api, _):
             assert 404 == (await api.patch_status(PLACED)).status
