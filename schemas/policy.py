@@ -58,7 +58,7 @@ class _Group(BaseModel):
 class GangPolicy(_Group):
     """CoschedulingArgs of Koordinator (first two) and of upstream (`permit…`, `podGroup…`: seconds, percent).
 
-    `kubernetesWorkloads`: PodGroups of Kubernetes itself declare gangs, too; off: pods that name one are held.
+    `kubernetesWorkloads`: what Kubernetes itself has (PodGroup, Workload) declares gangs; off: its pods are held.
     A gang that does not fit holds nothing: so `podGroupRejectPercentage` is 0, not upstream's 10. `writeStatus`:
     PodGroups get their status and events from us.
     """
