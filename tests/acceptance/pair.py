@@ -15,11 +15,11 @@ from streams.log import LogReader, open_reader
 from tests.integration import manifests
 from tests.integration.api import Api, wait_for
 from tests.integration.cluster import ControlPlane, running_control_plane
+from tests.integration.deployed import crd_files, documents, established
 from tests.integration.kafka_broker import LocalBroker, running_broker
 from tests.integration.kubelet import Kubelet
 from tests.integration.lockstep_process import LockstepRun
 from tests.integration.process import free_ports
-from tests.integration.test_deploy import crd_files, documents, established
 
 HOME = "lockstep-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/lockstep-0"

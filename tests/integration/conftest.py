@@ -16,6 +16,7 @@ from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import Cluster, ControlPlane, find_cluster, running_control_plane
+from tests.integration.deployed import running_installed
 from tests.integration.kafka_broker import KafkaAddress, LocalBroker, find_kafka, running_broker
 from tests.integration.kubelet import Kubelet
 
@@ -49,6 +50,12 @@ def breakable_kafka() -> Iterator[LocalBroker]:
 def prefix() -> str:
     """A topic prefix that no other test has."""
     return f"t{uuid.uuid4().hex[:12]}."
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[Cluster]:
+    """A control plane of the module's own, with everything under deploy/ applied to it."""
+    yield from _found(running_installed())
 
 
 @pytest.fixture(scope="session")

@@ -5,39 +5,26 @@ import itertools
 import json
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from producers.kube import resource_path
-from producers.observe import OBSERVE, observe_pod
 from schemas import topics
 from schemas.envelope import BindPod, EvictPod, PatchStatus
-from schemas.observations import PodGroupObserved, PodGroupStatus
-from streams.sink.api import Response
 from streams.sink.kube import KubeApi, load_configuration
 from tests.integration import manifests
 from tests.integration.api import Api, ApiError, Object, wait_for
-from tests.integration.builds import Missing
-from tests.integration.cluster import Cluster, running_control_plane
+from tests.integration.cluster import Cluster
+from tests.integration.deployed import HOME, ROOT, conditions_of, crd_files, documents
 from tests.integration.process import Service
+from tests.integration.test_scheduling_groups import check_scheduling_group
 
 pytestmark = pytest.mark.controlplane
 
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-HOME = "lockstep-system"
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 READ = ("get", "list", "watch")
 WORKLOADS = "workloads.scheduling.k8s.io"
-
-#: Kubernetes serves PodGroups of its own only if it is asked to.
-SCHEDULING_GROUPS = (
-    "--feature-gates=GenericWorkload=true",
-    "--runtime-config=scheduling.k8s.io/v1beta1=true",
-)
 
 Right = tuple[str, str, str]  # verb, resource (`plural[/subresource][.group]`), namespace or ""
 
@@ -79,54 +66,6 @@ RIGHTS = {
     "lockstep-sink": SINK | LEASE,
     "lockstep": INFORMERS | SINK | LEASE,
 }
-
-
-def documents(*names: str) -> list[Object]:
-    """Every document of these files under deploy/."""
-    return [
-        document
-        for name in names
-        for document in yaml.safe_load_all((DEPLOY / name).read_text())
-        if document is not None
-    ]
-
-
-def crd_files() -> list[str]:
-    return [f"crds/{path.name}" for path in sorted((DEPLOY / "crds").glob("*.yaml"))]
-
-
-@pytest.fixture(scope="module")
-def installed() -> Iterator[Cluster]:
-    """A control plane of this module's own, with everything under deploy/ applied to it."""
-    try:
-        with running_control_plane(SCHEDULING_GROUPS) as plane:
-            admin = plane.api()
-            admin.apply(*documents(*crd_files(), "rbac.yaml", "deployment.yaml"))
-            for crd in documents(*crd_files()):
-                wait_for(crd["metadata"]["name"], lambda crd=crd: established(admin, crd))
-            yield plane
-    except Missing as missing:
-        pytest.skip(str(missing))
-
-
-def established(admin: Api, crd: Object) -> bool:
-    """The API server serves the CRD. For a moment after it says so it answers that storage is (re)initializing."""
-    if conditions_of(admin, crd).get("Established") != "True":
-        return False
-    spec = crd["spec"]
-    try:
-        for version in spec["versions"]:
-            admin.items(f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}")
-    except ApiError as error:
-        if error.status not in (404, 429):
-            raise
-        return False
-    return True
-
-
-def conditions_of(admin: Api, crd: Object) -> dict[str, str]:
-    conditions = admin.get(admin.path(crd))["status"].get("conditions") or []
-    return {each["type"]: each["status"] for each in conditions}
 
 
 # -- CRDs ------------------------------------------------------------------------------------
@@ -374,89 +313,6 @@ def test_informers_list_every_kind(installed: Cluster) -> None:
     assert refusal.value.status == 403
 
 
-GROUPS_PATH = "/apis/scheduling.k8s.io/v1beta1/namespaces/{}/podgroups"
-
-
-def scheduling_group(admin: Api, namespace: str, minimum: int) -> Object:
-    """A PodGroup `g` of Kubernetes itself."""
-    named = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup"}
-    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-    path = GROUPS_PATH.format(namespace)
-    return admin.post(path, {**named, "metadata": {"name": "g"}, "spec": spec})
-
-
-def grouped(name: str, namespace: str = "default") -> Object:
-    """A pod of that group."""
-    pod = manifests.pod(name, {"cpu": "1"}, namespace=namespace)
-    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    return pod
-
-
-def test_a_scheduling_group_of_kubernetes_is_read(installed: Cluster) -> None:
-    """A PodGroup of Kubernetes and a pod that names it, as the real API server stores and shows them."""
-    admin = installed.api()
-    scheduling_group(admin, "default", 2)
-    admin.create(grouped("grouped"))
-    informers = installed.service_account_api(HOME, "lockstep-informers")
-    (raw,) = informers.items(resource_path("podgroups.scheduling.k8s.io"))
-    group = OBSERVE["podgroups.scheduling.k8s.io"](raw, None)
-    assert isinstance(group, PodGroupObserved)
-    assert ("scheduling.k8s.io", 2, ()) == (group.group, group.min_member, group.unsupported)
-    raw = next(each for each in informers.items("/api/v1/pods") if name_of(each) == "grouped")
-    assert "g" == observe_pod(raw).scheduling_group
-
-
-def test_the_condition_of_a_scheduling_group_is_written(installed: Cluster) -> None:
-    """By the sink's account: beside conditions of others, for that uid only, and read back as it was commanded."""
-    admin = installed.api()
-    admin.create(manifests.namespace("conditions"))
-    uid = scheduling_group(admin, "conditions", 2)["metadata"]["uid"]
-    path = GROUPS_PATH.format("conditions") + "/g"
-    other = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    admin.patch(f"{path}/status", {"status": {"conditions": [other]}})
-    said = {"status": "False", "reason": "Unschedulable", "message": "no room"}
-    since_us = 1_767_225_600_000_000
-    command = PatchStatus(
-        id="1.0",
-        resource="podgroups.scheduling.k8s.io",
-        namespace="conditions",
-        name="g",
-        uid=uid,
-        fields={**said, "since_us": since_us},
-    )
-    config = load_configuration(str(installed.service_account_kubeconfig(HOME, "lockstep-sink")))
-
-    async def scene() -> list[Response]:
-        async with KubeApi(config) as writer:
-            stranger = command.model_copy(update={"uid": "11111111-1111-1111-1111-111111111111"})
-            return [await writer.patch_status(each) for each in (stranger, command)]
-
-    refused, written = asyncio.run(scene())
-    assert ((422, True), True) == (
-        (refused.status, "metadata.uid" in refused.message),
-        written.ok,
-    ), refused
-    raw = admin.get(path)
-    assert ["DisruptionTarget", "PodGroupInitiallyScheduled"] == sorted(
-        each["type"] for each in raw["status"]["conditions"]
-    )
-    seen = OBSERVE["podgroups.scheduling.k8s.io"](raw, None)
-    assert isinstance(seen, PodGroupObserved)
-    assert seen.status == PodGroupStatus(
-        condition="False", condition_us=since_us, message="no room", reason="Unschedulable"
-    )
-
-
-def name_of(raw: Object) -> str:
-    return str(raw["metadata"]["name"])
-
-
 @pytest.mark.parametrize("account", ["lockstep", "lockstep-sink"])
 def test_sink_does_its_work(installed: Cluster, account: str) -> None:
     """With its account alone the sink writes a status, binds, reads, evicts, tells, and holds a Lease."""
@@ -528,29 +384,6 @@ def test_lockstep_run_needs_no_more_than_its_account(installed: Cluster, tmp_pat
     assert "stopped" == lines[-1]["event"]
     lease = admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/lockstep-0")
     assert not lease["spec"].get("holderIdentity")
-
-
-def check_scheduling_group(admin: Api) -> None:
-    """A gang of Kubernetes itself waits for its second member, then is bound as a whole, and its condition says so."""
-    admin.create(manifests.namespace("native"), manifests.node("w2", {"cpu": "3", "memory": "4Gi"}))
-    scheduling_group(admin, "native", 2)
-    path = GROUPS_PATH.format("native") + "/g"
-
-    def condition() -> tuple[str, str, str]:
-        for each in admin.get(path).get("status", {}).get("conditions", ()):
-            if each["type"] == "PodGroupInitiallyScheduled":
-                return each["status"], each["reason"], each["message"].partition(":")[0]
-        return "", "", ""
-
-    admin.create(grouped("g-0", "native"))
-    waiting = ("False", "Unschedulable", "WaitingForMembers")
-    wait_for("the condition that it waits", lambda: waiting == condition())
-    admin.create(grouped("g-1", "native"))
-    wait_for(
-        "both to be bound",
-        lambda: all(each["spec"].get("nodeName") for each in admin.pods("native")),
-    )
-    wait_for("the condition that it was placed", lambda: ("True", "Scheduled", "") == condition())
 
 
 def scheduled(pod: Object) -> str:

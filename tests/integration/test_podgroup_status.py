@@ -10,9 +10,9 @@ from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import ControlPlane, running_control_plane
+from tests.integration.deployed import crd_files, documents, established
 from tests.integration.kubelet import Kubelet
 from tests.integration.lockstep_process import LockstepRun, lockstep
-from tests.integration.test_deploy import crd_files, documents, established
 
 pytestmark = pytest.mark.controlplane
 

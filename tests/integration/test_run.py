@@ -19,11 +19,11 @@ from tests.integration import manifests
 from tests.integration.api import Api, Object, wait_for
 from tests.integration.builds import Missing
 from tests.integration.cluster import ControlPlane, running_control_plane
+from tests.integration.deployed import crd_files, documents, established
 from tests.integration.history import all_listed, first_bind, rows_that_differ
 from tests.integration.kafka_broker import KafkaAddress
 from tests.integration.kubelet import Kubelet
 from tests.integration.lockstep_process import COMMAND, LockstepRun, lockstep, open_commands
-from tests.integration.test_deploy import crd_files, documents, established
 
 pytestmark = pytest.mark.controlplane
 

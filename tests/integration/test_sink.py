@@ -18,7 +18,7 @@ from tests.contracts.api_writer import CHECKS, Check
 from tests.integration import manifests
 from tests.integration.api import Api, wait_for
 from tests.integration.cluster import Cluster, ControlPlane
-from tests.integration.test_deploy import documents, established
+from tests.integration.deployed import documents, established
 
 pytestmark = pytest.mark.controlplane
 
