@@ -169,7 +169,7 @@ def _pod_lines(pod: Answer) -> Iterator[str]:
 
 def _gang_lines(gang: Answer) -> Iterator[str]:
     if not gang["declared"]:
-        yield _row("gang", f"{gang['gang']}: no PodGroup, {gang['seen']} members seen")
+        yield _row("gang", f"{gang['gang']}: nothing declares it, {gang['seen']} members seen")
         return
     placed = f"{gang['bound']} bound, {gang['assumed']} being bound, {gang['held']} holding room"
     yield _row(

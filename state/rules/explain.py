@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from state.model.diagnoses import Code, Diagnosis
+from state.model.workloads import workload_of
 
 _WORDS = {
     "InsufficientResources": "without enough room",
@@ -86,11 +87,11 @@ def members_missing(gang: str, needed: int, min_member: int) -> Diagnosis:
 
 def group_missing(gang: str) -> Diagnosis:
     """Diagnosis of the members of a gang that nothing declares."""
-    return Diagnosis(
-        code=Code.WAITING_FOR_GROUP,
-        details={"gang": gang},
-        message=f"PodGroup {gang} does not exist, and the pods don't say how many members it needs",
-    )
+    message = f"PodGroup {gang} does not exist, and the pods don't say how many members it needs"
+    if workload := workload_of(gang):
+        pod_group = gang.removeprefix(f"{workload}/").partition("/")[0]
+        message = f"Workload {workload} does not exist, or has no pod group {pod_group}"
+    return Diagnosis(code=Code.WAITING_FOR_GROUP, details={"gang": gang}, message=message)
 
 
 def partner_waits(gang: str, partner: str, reason: Diagnosis) -> Diagnosis:

@@ -34,6 +34,8 @@ def test_pods_wait_for_their_workload() -> None:
     core = Core(gangs=ON)
     core.see(node("n"), worker("a", "w/g"), worker("b", "w/g"))
     assert "WaitingForGroup" == core.code("a")
+    said = core.pod("a").diagnosis.message
+    assert "Workload default/w does not exist, or has no pod group g" == said
     core.see(workload("w", other=1), topic="podgroups")
     assert "WaitingForGroup" == core.code("a")
     core.see(
