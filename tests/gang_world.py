@@ -10,13 +10,16 @@ from typing import Any
 
 from state import invariants, snapshot
 from state.model.decision import Decision
+from state.model.gangs import podgroup_of
 from state.model.rows import Gang, Pod
 from state.model.state import place_of
-from tests.builders import START_US, Core, Json, gone, node, pod, podgroup
+from tests.builders import START_US, Core, Json, gone, node, pod, podgroup, workload
 
 SECOND_US = 1_000_000
 SLOT = 100
 KOORDINATOR, UPSTREAM = "scheduling.sigs.k8s.io", "scheduling.x-k8s.io"
+#: Kubernetes itself: a PodGroup, and a replica of a pod group of a Workload.
+NATIVE, WORKLOAD = "scheduling.k8s.io", "workloads.scheduling.k8s.io"
 PREFIX = "gang.scheduling.koordinator.sh"
 LABEL = {KOORDINATOR: "pod-group.scheduling.sigs.k8s.io", UPSTREAM: "scheduling.x-k8s.io/pod-group"}
 MATCHES = ("once-satisfied", "waiting-and-running", "only-waiting")
@@ -34,6 +37,12 @@ class GangKind:
     priority: int = 0
     wait_s: int = 5
     grouped: bool = False
+    disruption: str = "single"
+
+    @property
+    def resource(self) -> str:
+        """Of the object that declares it."""
+        return WORKLOAD if self.group == WORKLOAD else f"podgroups.{self.group}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class Setting:
             "cycle": {"placementsMax": self.placements_max},
             "gangs": {
                 "enablePreemption": self.preempts,
+                "kubernetesWorkloads": True,
                 "podGroupBackoffSeconds": self.backoff_s,
                 "podGroupRejectPercentage": self.percentage,
             },
@@ -61,24 +71,35 @@ class Setting:
         }
 
     def group_of(self, number: int, minimum: int, rv: int = 1) -> Json:
-        """The PodGroup of a gang."""
+        """The PodGroup of a gang, or its Workload."""
         kind = self.gangs[number]
         said = {f"{PREFIX}/mode": kind.mode, f"{PREFIX}/match-policy": kind.match}
-        if kind.grouped and kind.group == KOORDINATOR:
+        if kind.grouped and kind.group != UPSTREAM:
             names = [
-                f"default/g{other}"
+                f"default/{self.name_of(other)}"
                 for other, each in enumerate(self.gangs)
-                if each.grouped and each.group == KOORDINATOR
+                if each.grouped and each.group != UPSTREAM
             ]
             said[f"{PREFIX}/groups"] = json.dumps(names)
+        if kind.group in (NATIVE, WORKLOAD):
+            said[f"{PREFIX}/waiting-time"] = f"{kind.wait_s}s"
+        if kind.group == WORKLOAD:
+            return {**workload(f"g{number}", rv, a=minimum), "annotations": said}
+        own = {"disruption": kind.disruption} if kind.group == NATIVE else {}
+        timeout_us = None if kind.group == NATIVE else kind.wait_s * SECOND_US
         return podgroup(
             f"g{number}",
             minimum,
             rv,
-            annotations=said if kind.group == KOORDINATOR else {},
+            annotations=said if kind.group != UPSTREAM else {},
             group=kind.group,
-            schedule_timeout_us=kind.wait_s * SECOND_US,
+            schedule_timeout_us=timeout_us,
+            **own,
         )
+
+    def name_of(self, number: int) -> str:
+        """The gang's name."""
+        return f"g{number}/a/0" if self.gangs[number].group == WORKLOAD else f"g{number}"
 
     def pod_of(self, name: str, number: int, **fields: Any) -> Json:
         """A member of a gang, or a single pod where there is no gang of that number."""
@@ -86,9 +107,11 @@ class Setting:
             spec = {"priority": 5 * (number - len(self.gangs))}
             return pod(name, SLOT, spec=spec, **fields)
         kind = self.gangs[number]
-        labels = {LABEL[kind.group]: f"g{number}"}
-        spec = {"priority": kind.priority}
-        return pod(name, SLOT * kind.slots, labels=labels, spec=spec, **fields)
+        if kind.group in LABEL:
+            fields["labels"] = {LABEL[kind.group]: f"g{number}"}
+        else:
+            fields["scheduling_group"] = self.name_of(number)
+        return pod(name, SLOT * kind.slots, spec={"priority": kind.priority}, **fields)
 
 
 @dataclass
@@ -132,7 +155,7 @@ class World:
 
     def _disband(self, first: int, _second: int) -> None:
         number = first % len(self.setting.gangs)
-        uid, resource = self._uid_of(number), f"podgroups.{self.setting.gangs[number].group}"
+        uid, resource = self._uid_of(number), self.setting.gangs[number].resource
         self.ended.append(number)
         self._see(gone(resource, f"g{number}", self._next(), uid=uid))
 
@@ -284,10 +307,14 @@ class World:
         return [state.pods[uid] for uid in sorted(state.members.get(key, ()))]
 
     def _check_eviction(self, victim: Pod) -> None:
-        """Somebody more important is nominated for its node."""
+        """Somebody more important is nominated for its node, or for that of one with whom it leaves."""
         state = self.core.state
         priority = state.class_of(victim).priority
-        there = [state.pods[uid] for uid in state.pods_on[victim.node]]
+        group = podgroup_of(state, state.gang_key(victim))
+        whole = group is not None and group.disruption == "all"
+        with_it = self._members(state.gang_key(victim)) if whole else [victim]
+        nodes = {place_of(pod): None for pod in with_it}
+        there = [state.pods[uid] for node in nodes for uid in state.pods_on.get(node, ())]
         assert any(p.nominated and state.class_of(p).priority > priority for p in there), (
             f"{victim.name} is evicted for nobody"
         )

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from schemas.topics import RESOURCES
 from state import snapshot
 from tests.builders import START_US, Core, Json, absent, node
-from tests.gang_world import KOORDINATOR, MATCHES, SLOT, UPSTREAM, GangKind, Setting, World
+from tests.gang_world import (
+    KOORDINATOR,
+    MATCHES,
+    NATIVE,
+    SLOT,
+    UPSTREAM,
+    WORKLOAD,
+    GangKind,
+    Setting,
+    World,
+)
 
 STEPS = (
     *("pod",) * 6,
@@ -28,11 +38,12 @@ KINDS = st.builds(
     GangKind,
     mode=st.sampled_from(("Strict", "Strict", "NonStrict")),
     match=st.sampled_from((MATCHES[0], *MATCHES)),
-    group=st.sampled_from((KOORDINATOR, KOORDINATOR, UPSTREAM)),
+    group=st.sampled_from((KOORDINATOR, KOORDINATOR, UPSTREAM, NATIVE, WORKLOAD)),
     slots=st.integers(1, 2),
     priority=st.sampled_from((0, 0, 5, 10)),
     wait_s=st.sampled_from((5, 20)),
     grouped=st.booleans(),
+    disruption=st.sampled_from(("single", "all")),
 )
 SETTINGS = st.builds(
     Setting,
@@ -111,7 +122,12 @@ def _told(setting: Setting, objects: list[Json]) -> Core:
     return core
 
 
-_LISTED = ("pods", "nodes", f"podgroups.{KOORDINATOR}", f"podgroups.{UPSTREAM}")
+_LISTED = (
+    "pods",
+    "nodes",
+    *(f"podgroups.{group}" for group in (KOORDINATOR, UPSTREAM, NATIVE)),
+    WORKLOAD,
+)
 
 
 def _began(resource: str) -> Json:
