@@ -188,20 +188,23 @@ class SequencerRole:
             # In a thread: a broker that does not answer must not keep the Lease from being renewed.
             starts = await asyncio.to_thread(self._intake_starts)
             sequencer = self.sequencer
-            self._time = Timekeeper(
-                sequencer.timestamp_us, time.time_ns() // 1_000, _monotonic_us()
-            )
-            if self._time.alarm is not None:
-                event(
-                    logger,
-                    logging.WARNING,
-                    "clock_alarm",
-                    sequence=sequencer.sequence,
-                    detail=self._time.alarm,
-                )
+            self._take_time()
             for topic, start in starts.items():
                 sequencer.lost(topic, start)
                 self.reposition(topic, sequencer.wanted(topic))
+
+    def _take_time(self) -> None:
+        """Time runs on from the last record."""
+        sequencer = self.sequencer
+        self._time = Timekeeper(sequencer.timestamp_us, time.time_ns() // 1_000, _monotonic_us())
+        if self._time.alarm is not None:
+            event(
+                logger,
+                logging.WARNING,
+                "clock_alarm",
+                sequence=sequencer.sequence,
+                detail=self._time.alarm,
+            )
 
     def _intake_starts(self) -> dict[str, int]:
         return {topic: self._reader.start_offset(topic) for topic in INTAKE}
@@ -261,6 +264,11 @@ class SequencerRole:
         watch.note(sequencer.chain, time.monotonic())
         if not sequencer.is_own(data):
             self._leadership.on_foreign_record()
+            if (
+                self._time is not None
+                and self._time.now_us(_monotonic_us()) < sequencer.timestamp_us
+            ):
+                self._take_time()  # by a clock ahead of ours: ours would stand still until it has caught up
 
     def _wait_s(self) -> float | None:
         if self._time is None:

@@ -22,6 +22,7 @@ from streams.roles import DeciderRole, Leadership, SequencerRole
 from streams.sequencer import Sequencer
 from streams.verify import verify
 from tests.unit.streams.pipeline import Log, message, node, pod
+from tests.unit.streams.pipeline import SequencerRole as Steps
 
 
 class Process:
@@ -248,6 +249,41 @@ def test_a_take_over_goes_on_where_the_journal_stands(log: Log) -> None:
     play(story)
     assert list("abcdefg") == taken(log)
     assert None is verify(log.history()).difference
+
+
+def test_time_goes_on_after_a_record_from_a_clock_ahead(log: Log) -> None:
+    """A deposed leader whose clock is an hour ahead wrote one more: time runs on from there, at half speed."""
+    log.sync_all()
+    old = Steps(log)
+    old.take_intake()
+    assert old.append(1_000_000)
+    found = recover(log.history())
+    role = SequencerRole(
+        found.sequencer(),
+        log.writer,
+        log.reader,
+        Leadership(always=True),
+        journal_offset=found.decider.journal_offset,
+        decisions_offset=0,
+    )
+
+    async def story() -> None:
+        running = asyncio.create_task(role.run())
+        await until(lambda: role.clock_offset_us(0) is not None)
+        log.publish("pods", pod("a"))
+        old.read()
+        old.take_intake()
+        ahead_us = time.time_ns() // 1_000 + 3_600_000_000
+        assert old.append(ahead_us)
+        begin = role.next_offsets()[JOURNAL]
+        await role.on_records(JOURNAL, log.reader.read(JOURNAL, begin, 10))
+        assert role.sequencer.timestamp_us == ahead_us
+        before_us = role.clock_offset_us(0) or 0
+        await asyncio.sleep(0.05)
+        assert before_us + 20_000 <= (role.clock_offset_us(0) or 0)
+        running.cancel()
+
+    play(story)
 
 
 def test_a_backlog_larger_than_memory_allows_is_taken_whole(
