@@ -1,8 +1,9 @@
 """The time that the sequencer stamps: the wall clock at take-over, then the monotonic clock; never
 back, never a leap.
 
-Called by the runner of the sequencer, once at take-over and then for each stamp. Must not read a
-clock itself: both clocks are handed in, so that tests and `simulate` have theirs.
+Called by the runner of the sequencer: made at take-over, anew after somebody else's record that is
+ahead of it, and asked for each stamp. Must not read a clock itself: both clocks are handed in, so
+that tests and `simulate` have theirs.
 
 Three cases at take-over, with L the last record's timestamp and W the wall clock; `e` is the time
 elapsed since:
