@@ -130,9 +130,10 @@ def _write(trial: Trial, key: str, *, listed: bool) -> None:
         row, late = group, group.group != KUBERNETES and timed_out(rule_of(group), before)
         if not late or group.written is None:
             after = _status_after(group, before, members, diagnosis, trial.now_us)
-            row, commanded = _next_row(group, after, listed=listed)
-            if commanded:
-                _command(trial, row, after)
+            if after is not None:
+                row, commanded = _next_row(group, after, listed=listed)
+                if commanded:
+                    _command(trial, row, after)
         row = _told(trial, row, _LATE if late else diagnosis)
         if row != group:
             trial.put("podgroups", uid, row)
@@ -140,12 +141,13 @@ def _write(trial: Trial, key: str, *, listed: bool) -> None:
 
 def _status_after(
     group: PodGroup, before: GroupStatus, members: Members, diagnosis: Diagnosis | None, now_us: int
-) -> GroupStatus:
-    """By the rule of the PodGroup's API group."""
+) -> GroupStatus | None:
+    """By the rule of the PodGroup's API group. None: of one of Kubernetes nothing was ever said by us, nor is now."""
     if group.group != KUBERNETES:
         return settled(rule_of(group), before, members, now_us)
     placed = members.scheduled >= max(group.min_member, 1)
-    return condition(before, diagnosis, placed=placed, now_us=now_us)
+    after = condition(before, diagnosis, placed=placed, now_us=now_us)
+    return None if after is before and group.written is None else after
 
 
 def _next_row(group: PodGroup, after: GroupStatus, *, listed: bool) -> tuple[PodGroup, bool]:

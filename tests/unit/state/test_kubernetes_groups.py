@@ -212,6 +212,23 @@ def test_a_condition_that_is_there_is_not_written_again() -> None:
     assert 2 == len(conditions(core))
 
 
+def test_where_nothing_is_to_be_said_the_condition_of_others_stands() -> None:
+    """No pod of it is known, and another scheduler writes why it waits, again and again: that is not overwritten."""
+    core = Core(gangs=ON)
+    core.see(native("g", 2), topic="podgroups")
+    for rv in (2, 3):
+        why = {"condition": "False", "condition_us": START_US, "message": f"other {rv}"}
+        core.see(native("g", 2, rv=rv, status=why), topic="podgroups")
+    listing = {"resource": PODGROUPS, "epoch": "e"}
+    core.see(
+        {**listing, "kind": "SyncStarted", "producer": "t", "cold": False, "list_rv": 10},
+        {**listing, "kind": "StillThere", "uid": "uid-native-g", "rv": 3},
+        {**listing, "kind": "SyncFinished", "list_rv": 10},
+        topic="podgroups",
+    )
+    assert [] == conditions(core)
+
+
 def test_nothing_is_written_while_they_are_not_read() -> None:
     """Neither condition nor Event; nor where policy leaves statuses to others."""
     for core in (Core(), Core(gangs={**ON, "writeStatus": False})):
