@@ -60,12 +60,14 @@ def write_statuses(trial: Trial) -> None:
 
 def counted(state: State, key: str) -> Members:
     """The gang's members, by what the API server says of each uid."""
-    phases = [state.pods[uid].phase for uid in state.members.get(key, ())]
+    pods = [state.pods[uid] for uid in state.members.get(key, ())]
+    phases = [pod.phase for pod in pods]
     first = state.crews.first(key) if phases else None
     owner = first.owner.partition("/")[2] if first is not None else ""
     return Members(
         failed=phases.count("Failed"),
         occupied_by=f"{first.namespace}/{owner}" if first is not None and owner else "",
+        ours=any(map(state.is_ours, pods)),
         pods=len(phases),
         running=phases.count("Running"),
         scheduled=state.crews.bound.get(key, 0),
@@ -145,7 +147,7 @@ def _status_after(
     """By the rule of the PodGroup's API group. None: of one of Kubernetes nothing was ever said by us, nor is now."""
     if group.group != KUBERNETES:
         return settled(rule_of(group), before, members, now_us)
-    placed = members.scheduled >= max(group.min_member, 1)
+    placed = members.ours and members.scheduled >= max(group.min_member, 1)
     after = condition(before, diagnosis, placed=placed, now_us=now_us)
     return None if after is before and group.written is None else after
 

@@ -29,10 +29,11 @@ class Group(Struct, frozen=True):
 
 
 class Members(Struct, frozen=True, kw_only=True):
-    """The members by what the API server says of them; `occupied_by` is of the first one."""
+    """The members by what the API server says of them; `occupied_by` is of the first one, `ours`: we schedule some."""
 
     failed: int = 0
     occupied_by: str = ""
+    ours: bool = False
     pods: int = 0
     running: int = 0
     scheduled: int = 0

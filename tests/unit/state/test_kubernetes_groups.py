@@ -229,6 +229,14 @@ def test_where_nothing_is_to_be_said_the_condition_of_others_stands() -> None:
     assert [] == conditions(core)
 
 
+def test_a_group_of_another_scheduler_is_its_own_to_tell() -> None:
+    """All of its pods are another scheduler's, which says itself that it placed them."""
+    core = Core(gangs=ON)
+    theirs = {"scheduler_name": "default-scheduler"}
+    core.see(node("n"), native("g", 1), worker("a", "g", spec=theirs, node="n"))
+    assert [] == conditions(core)
+
+
 def test_nothing_is_written_while_they_are_not_read() -> None:
     """Neither condition nor Event; nor where policy leaves statuses to others."""
     for core in (Core(), Core(gangs={**ON, "writeStatus": False})):
