@@ -237,12 +237,13 @@ class Preemption:
             room = self._rooms[name] = Room(
                 state,
                 name,
-                leaving=[
-                    pod for pod in placed if pod.uid in self._going or comes_free(self.trial, pod)
-                ],
+                leaving=[pod for pod in placed if comes_free(self.trial, pod)],
                 displaced=[pod for pod in kept if self._rank(pod) < claim.priority],
                 victims=sorted(victims, key=self._importance, reverse=True),
             )
+            for pod in placed:
+                if pod.uid in self._going:
+                    room.take(pod)
         return room
 
     def _with_kept(self, pod: Pod) -> list[Pod]:

@@ -133,6 +133,29 @@ def test_a_gang_takes_all_the_room_that_a_gang_leaves() -> None:
     assert {"v-0", "v-1"} <= set(core.binds())
 
 
+def test_who_leaves_with_a_victim_is_needed_for_its_own_room() -> None:
+    """B leaves with A, and v-2 gets its room; then X makes A needless, but not B: all three leave."""
+    core = on()
+    zones = [node(name, 100, labels={"zone": name}) for name in "ab"]
+    whole = {"group": "scheduling.k8s.io", "uid": "uid-native-g", "disruption": "all"}
+    core.see(podgroup("g", 1, **whole), *zones, topic="podgroups")
+    core.see(runs("X", "a", 80, priority=1))
+    core.see(runs("A", "a", 20, scheduling_group="g"), runs("B", "b", scheduling_group="g"))
+    claimant = {"group": "scheduling.k8s.io", "uid": "uid-native-v"}
+    core.see(podgroup("v", 3, **claimant), topic="podgroups")
+    asks = [("a", 20), ("a", 60), ("b", 100)]
+    core.see(
+        *[
+            urgent(f"v-{index}", cpu, scheduling_group="v", spec={"node_selector": {"zone": zone}})
+            for index, (zone, cpu) in enumerate(asks)
+        ]
+    )
+    rest(core)
+    assert ["A", "B", "X"] == sorted(evicted(core))
+    leave(core, "A", "B", "X")
+    assert {"v-0", "v-1", "v-2"} == set(core.binds())
+
+
 def test_all_are_spared_while_nobody_has_left() -> None:
     """The claimant is gone before an eviction was carried out: every one is withdrawn."""
     core = on()
