@@ -67,6 +67,7 @@ class Preemption:
             str, None
         ] = {}  # victims of this plan, with those who must leave with them
         self._whole: dict[str, bool] = {}  # gang -> it could leave as a whole, a cache
+        self._tolls: dict[str, dict[str, int]] = {}  # gang that leaves whole -> by budget, a cache
         self._futile = ""
         self._asked = asked_before(self.trial)
         self._rounds = count_rounds(self.trial)
@@ -93,9 +94,6 @@ class Preemption:
         if claim.gangs:
             self._spare_some()
         victims = self._victims()
-        if self._breaks_budgets():
-            self.placement.back_to(mark)
-            return None
         until_us = limited_until(self.trial, [pod for pod in victims if not pod.held_until_us])
         if until_us is not None:
             self.placement.back_to(mark)
@@ -206,13 +204,6 @@ class Preemption:
                 found.update((pod.uid, pod) for pod in (victim, *self._companions.of(victim)))
         return sorted(found.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
-    def _breaks_budgets(self) -> bool:
-        """Whether those who leave with victims are too many for a budget that policy respects."""
-        assert self.state.policy is not None
-        return (
-            self.state.policy.preemption.respectBudgets and min(self._left.values(), default=0) < 0
-        )
-
     def _names(self, scores: ClassScores) -> list[str]:
         """Nodes that the class may use and that are large enough, in the order of their ordinals."""
         columns = self.state.columns
@@ -265,18 +256,8 @@ class Preemption:
         gang = self.state.gang_key(pod)
         others = self._companions.all_of(gang)
         if others and gang not in self._whole:
-            self._whole[gang] = all(self._may_leave(claim, other) for other in others) and (
-                self._is_allowed_whole(others)
-            )
+            self._whole[gang] = all(self._may_leave(claim, other) for other in others)
         return not others or self._whole[gang]
-
-    def _is_allowed_whole(self, pods: list[Pod]) -> bool:
-        """Whether budgets that policy respects let so many go at once."""
-        assert self.state.policy is not None
-        left: dict[str, int] = {}
-        for pod in pods if self.state.policy.preemption.respectBudgets else ():
-            self._disrupt(pod, left)
-        return min(left.values(), default=0) >= 0
 
     def _may_leave(self, claim: Claim, pod: Pod) -> bool:
         state = self.state
@@ -382,13 +363,21 @@ class Preemption:
         allowed: list[Pod] = []
         forbidden: list[Pod] = []
         # Where budgets count most, the least important go by them; else as in kube-scheduler the most important.
+        whole: dict[
+            str, bool
+        ] = {}  # gang that leaves whole, counted with its first victim -> allowed
         for pod in victims if strict else reversed(victims):
-            if self._is_allowed(pod, left):
-                self._disrupt(pod, left)
-                allowed.append(pod)
-            elif not strict:
-                self._disrupt(pod, left)
-                forbidden.append(pod)
+            gang = self.state.gang_key(pod)
+            toll = {} if gang in whole else self._toll(pod, gang)
+            is_allowed = whole.get(gang, True) and all(
+                left.get(uid, self._allowed(uid)) >= count for uid, count in toll.items()
+            )
+            if is_allowed or not strict:
+                (allowed if is_allowed else forbidden).append(pod)
+                for uid, count in toll.items():
+                    left[uid] = left.get(uid, self._allowed(uid)) - count
+                if self._companions.all_of(gang):
+                    whole[gang] = is_allowed
         return (allowed, []) if strict else (allowed[::-1], forbidden[::-1])
 
     def _priority(self, pod: Pod) -> int:
@@ -398,12 +387,15 @@ class Preemption:
         """The budgets that count when the pod goes; who only holds room runs nowhere yet."""
         return [] if pod.held_until_us else self.state.budgets_of(pod)
 
-    def _is_allowed(self, pod: Pod, left: dict[str, int]) -> bool:
-        """Whether the budgets over the pod allow one more disruption."""
-        budgets = self._budgets(pod)
-        for budget in budgets:
-            left.setdefault(budget.uid, self._allowed(budget.uid))
-        return all(left[budget.uid] > 0 for budget in budgets)
+    def _toll(self, pod: Pod, gang: str) -> dict[str, int]:
+        """Disruptions by budget if the pod goes, with all who must leave with it."""
+        together = self._companions.all_of(gang)
+        if not together:
+            return Counter(budget.uid for budget in self._budgets(pod))
+        if gang not in self._tolls:
+            covering = [self._budgets(each) for each in together]
+            self._tolls[gang] = Counter(budget.uid for budgets in covering for budget in budgets)
+        return self._tolls[gang]
 
     def _disrupt(self, pod: Pod, left: dict[str, int]) -> None:
         """Notes one more disruption."""

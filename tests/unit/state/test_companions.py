@@ -93,6 +93,23 @@ def test_budgets_that_policy_does_not_respect_keep_nobody() -> None:
     assert ["A", "B"] == sorted(evicted(core))
 
 
+def test_a_budget_that_is_too_tight_on_one_node() -> None:
+    """With its lone pod the gang would be one too many: the dearer node, where no budget forbids it, gives room."""
+    core = on()
+    covered = [{"key": "of", "operator": "In", "values": ["budget"]}]
+    core.see(budget("b", 2, selector=covered), topic="budgets")
+    whole = {"group": "scheduling.k8s.io", "uid": "uid-native-g", "disruption": "all"}
+    core.see(podgroup("g", 1, **whole), topic="podgroups")
+    labels = {"of": "budget"}
+    core.see(node("a", 100), node("b", 50), node("z", 100), runs("dear", "z", priority=5))
+    core.see(
+        runs("lone", "a", 50, labels=labels),
+        *[runs(name.upper(), name, 50, scheduling_group="g", labels=labels) for name in "ab"],
+    )
+    core.see(urgent())
+    assert ["dear"] == sorted(evicted(core))
+
+
 def test_gangs_of_one_budget_that_allows_one_of_them() -> None:
     """Two claimed nodes, two gangs of two, three disruptions: not both gangs, so nobody."""
     core = on()
