@@ -10,7 +10,7 @@ from state.candidates import pick_node
 from state.evictions import forget_old, send_evictions, send_preemptions
 from state.head import HeadOfQueue
 from state.holds import Holds
-from state.line import Line, Unit
+from state.line import Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
 from state.model.state import State
 from state.model.trial import Trial
@@ -105,9 +105,17 @@ class Cycle:
                 if self._helps(*parked, uids):
                     found.update(uids)
                 elif self.units.could_take_room(state.pods[next(iter(uids))]):
-                    # If the first of its class takes nobody's room, no other does.
-                    found[min(uids, key=lambda uid: state.order_of(state.pods[uid]))] = None
+                    found.update(self._first(uids))
         return sorted(found)
+
+    def _first(self, uids: dict[str, None]) -> dict[str, None]:
+        """If the first of a class takes nobody's room, no other does that spares the same gangs as its own."""
+        pods = self.state.pods
+        alike: dict[Keys, list[str]] = {}
+        for uid in uids:
+            alike.setdefault(self.units.never_evicts(pods[uid]), []).append(uid)
+        firsts = (min(of, key=lambda uid: self.state.order_of(pods[uid])) for of in alike.values())
+        return dict.fromkeys(firsts)
 
     def _helps(self, spec: bytes, told: tuple[tuple[str, int], ...], uids: dict[str, None]) -> bool:
         """Whether parked pods of one class should be tried: a node is feasible now, or other nodes speak against it.

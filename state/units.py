@@ -12,7 +12,7 @@ from state.line import UPSTREAM, Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
 from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
-from state.model.state import State
+from state.model.state import State, place_of
 from state.packing import Wanted, may_fit, other_orders
 from state.placement import Placement, runs
 from state.preemption import Claim, Preemption
@@ -53,6 +53,7 @@ class Units:
         self._in_vain: dict[tuple[bytes, int, int], None] = {}
         #: What asked for victims and found none in this cycle.
         self._no_victims: dict[object, None] = {}
+        self._own_victims: dict[tuple[Keys, int], bool] = {}  # a cache
 
     def attempt(self, unit: Unit) -> bool:
         """Places the unit, or writes why not. False: room is as it was."""
@@ -108,21 +109,35 @@ class Units:
         return self.state.policy.preemption.pods and self.state.outranks_some(pod)
 
     def _victims_for_single(self, pod: Pod) -> Diagnosis | None:
-        key = bytes(pod.spec), pod.owner
+        key = bytes(pod.spec), pod.owner, self.never_evicts(pod)
         if not self._could_preempt(pod) or key in self._no_victims:
             return None
         return self._make_room(self.claim_of_single(pod), [(1, [pod])], key)
 
     def claim_of_single(self, pod: Pod) -> Claim:
         """As who a single pod asks for room: a pod that its owner puts back goes on with its owner's count."""
-        key = self.state.gang_key(pod)
-        gang = self.state.gangs.get(key)
         return Claim(
             name=f"{pod.namespace}/{pod.name}",
             claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
-            priority=self.state.class_of(pod).priority,
-            own=(gang.groups or (key,)) if gang is not None else (),
+            priority=self._priority(pod),
+            own=self._own(pod),
         )
+
+    def never_evicts(self, pod: Pod) -> Keys:
+        """Gangs of whom it could have victims if they weren't its own: as the cycle found it, for all of a rank."""
+        own = self._own(pod)
+        key = own, self._priority(pod)
+        if own and key not in self._own_victims:
+            members = [self.state.pods[uid] for of in own for uid in self.state.members.get(of, ())]
+            below = (place_of(each) and self._priority(each) < key[1] for each in members)
+            self._own_victims[key] = any(below)
+        return own if own and self._own_victims[key] else ()
+
+    def _own(self, pod: Pod) -> Keys:
+        """The gangs of a single pod's group."""
+        key = self.state.gang_key(pod)
+        gang = self.state.gangs.get(key)
+        return (gang.groups or (key,)) if gang is not None else ()
 
     def claim_of_group(self, unit: Unit, needed: list[Pod]) -> Claim:
         """As who a gang group asks for room for the members that it needs: as its least important one."""

@@ -173,6 +173,21 @@ def test_who_leaves_with_a_victim_is_needed_for_its_own_room() -> None:
     assert {"v-0", "v-1", "v-2"} == set(core.binds())
 
 
+def test_a_member_that_spares_its_own_gang_stops_no_other_pod() -> None:
+    """Two ask for the same: the first one's only victims are of its own gang, the second one takes them."""
+    core = on()
+    crew(core, "a", "single", priority=10)
+    core.see(urgent("surplus", scheduling_group="g"), urgent("urgent"))
+    rest(core)
+    assert {} == evicted(core)
+    core.see(node("b", 100), runs("B", "b", scheduling_group="g"))  # both are woken
+    assert ["B"] == sorted(evicted(core))
+    leave(core, "B")
+    core.see(gone("pods", "urgent"), node("b", 100, rv=9), runs("C", "b", scheduling_group="g"))
+    core.see(urgent("new-surplus", 99, scheduling_group="g"), urgent("next", 99))  # both are new
+    assert ["B", "C"] == sorted(evicted(core))
+
+
 def test_all_are_spared_while_nobody_has_left() -> None:
     """The claimant is gone before an eviction was carried out: every one is withdrawn."""
     core = on()
