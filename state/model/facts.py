@@ -126,6 +126,7 @@ def remove_object(trial: Trial, table: str, uid: str) -> None:
     trial.put(table, key, None)
     if table == "podgroups":
         refresh_gang(trial, f"{row.namespace}/{row.name}")
+        trial.wake = trial.wake or row.disruption == "all"  # its pods may be victims now
     elif table == "workloads":
         refresh_replicas(trial, f"{row.namespace}/{row.name}")
     elif table in ("nodes", "devices", "budgets"):

@@ -103,6 +103,8 @@ def on_podgroup_seen(trial: Trial, seen: PodGroupSeen) -> None:
         # Seen news by news: whoever overwrites a status at once may do so within one record.
         arrived = old.arrived or (old.written is not None and seen.status == old.written)
         new = replace(new, arrived=arrived, mended=old.mended, told=old.told, written=old.written)
+        if old.disruption != new.disruption:
+            trial.wake = True  # its pods may be victims now
     trial.put("podgroups", seen.uid, new)
     key = f"{seen.namespace}/{seen.name}"
     refresh_gang(trial, key)

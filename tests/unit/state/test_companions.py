@@ -73,6 +73,20 @@ def test_one_that_must_stay_keeps_all(last: Json) -> None:
     assert ({}, {}) == (evicted(core), kept(core))
 
 
+@pytest.mark.parametrize("how", ["edited", "gone"])
+def test_its_pods_may_be_victims_as_soon_as_they_may_go_one_by_one(how: str) -> None:
+    """The PodGroup says mode single now, or is gone: who waits for a victim hears of it."""
+    core = on()
+    crew(core, "ab", priority=10)
+    core.see(urgent())
+    single = {"group": "scheduling.k8s.io", "uid": "uid-native-g", "disruption": "single"}
+    news = podgroup("g", 1, 2, **single)
+    if how == "gone":
+        news = gone("podgroups.scheduling.k8s.io", "native-g", rv=2)
+    core.see(news, topic="podgroups")
+    assert ["A"] == sorted(evicted(core))
+
+
 @pytest.mark.parametrize(("allowed", "goes"), [(0, []), (1, []), (2, ["A", "B"])])
 def test_a_budget_must_let_all_of_them_go(allowed: int, goes: list[str]) -> None:
     """One disruption is too few for two."""
