@@ -91,26 +91,29 @@ def _needless(trial: Trial, asked: dict[str, str]) -> dict[str, None]:
     for name, victims in victims_on.items():
         for pod in _spared(trial, name, victims) if name in state.nodes else ():
             found[pod.uid] = None
-    for uid in [asked[key] for key in asked if _is_with_others(trial, key, found)]:
-        found.pop(uid, None)
+    disrupted = _disrupted(trial, found)
+    for key, uid in asked.items():
+        if _gang_of(trial, key) in disrupted:
+            found.pop(uid, None)
     return found
 
 
-def _is_with_others(trial: Trial, key: str, spared: dict[str, None]) -> bool:
-    """Whether the victim must leave with others of its gang, of the same plan, who have left, or can't be spared."""
-    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
-    note = preempted.get(key)
-    if note is None or not note.gang:
-        return False
-    plan = key[:_SEQUENCE_LENGTH]
-    pods = trial.state.pods
-    for other in preempted:
-        uid = other[_SEQUENCE_LENGTH:]
-        if other.startswith(plan) and preempted[other].gang == note.gang and uid not in spared:
-            pod = pods.get(uid)
+def _disrupted(trial: Trial, spared: dict[str, None]) -> dict[tuple[str, str], None]:
+    """Gangs that leave as a whole, by plan, of which somebody has left or can't be spared: the others must follow."""
+    found: dict[tuple[str, str], None] = {}
+    for key in trial.state.tables["preempted"]:
+        gang, uid = _gang_of(trial, key), key[_SEQUENCE_LENGTH:]
+        if gang is not None and uid not in spared:
+            pod = trial.state.pods.get(uid)
             if pod is None or trial.state.is_leaving(pod):
-                return True
-    return False
+                found[gang] = None
+    return found
+
+
+def _gang_of(trial: Trial, key: str) -> tuple[str, str] | None:
+    """The plan by which a victim leaves, and its gang, if that leaves as a whole; None: it leaves alone."""
+    note: Preempted | None = trial.state.tables["preempted"].get(key)
+    return (key[:_SEQUENCE_LENGTH], note.gang) if note is not None and note.gang else None
 
 
 def _spared(trial: Trial, name: str, victims: list[Pod]) -> list[Pod]:
