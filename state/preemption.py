@@ -201,7 +201,8 @@ class Preemption:
         found: dict[str, Pod] = {}
         for name in sorted(self._rooms):
             for victim in self._rooms[name].taken.values():
-                found.update((pod.uid, pod) for pod in (victim, *self._companions.of(victim)))
+                if victim.uid not in found:
+                    found.update((pod.uid, pod) for pod in (victim, *self._companions.of(victim)))
         return sorted(found.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))
 
     def _names(self, scores: ClassScores) -> list[str]:
