@@ -125,6 +125,10 @@ class _Touched:
         if group is not None:
             self.gangs[f"{group.namespace}/{group.name}"] = None
 
+    def _note_policy(self, _: str) -> None:
+        """It says which objects a gang's row reads."""
+        self.gangs.update(dict.fromkeys(self._state.gangs))
+
     def _note_workloads(self, uid: str) -> None:
         workload = self._state.workloads.get(uid)
         if workload is not None:
@@ -144,6 +148,7 @@ _NOTES: Final[dict[str, Callable[[_Touched, str], None]]] = {
     "devices": _Touched._note_devices,
     "gangs": _Touched._note_gangs,
     "podgroups": _Touched._note_podgroups,
+    "policy": _Touched._note_policy,
     "quotas": _Touched._note_quotas,
     "workloads": _Touched._note_workloads,
 }

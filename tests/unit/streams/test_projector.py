@@ -58,3 +58,16 @@ def test_a_card_shows_who_holds_it() -> None:
     tables, _ = _tables(core)
     assert b'"pods":["default/gpu"]' in tables["gpus", "n2/0"]
     assert b'"pods":[]' in tables["gpus", "n2/1"]
+
+
+def test_a_policy_that_reads_other_objects_shows_in_the_rows_of_gangs() -> None:
+    """Two PodGroups of one name differ; off, that of Kubernetes is not read, and there is no conflict to tell."""
+    core = Core(gangs={"kubernetesWorkloads": True})
+    other = {"group": "scheduling.k8s.io", "uid": "uid-native-g"}
+    core.see(podgroup("g", 2), podgroup("g", 3, **other), member("a", "g"), topic="podgroups")
+    tables, _ = _tables(core)
+    assert b'"conflicts":["in ' in tables["gangs", "default/g"]
+    off = {"kind": "PolicyChanged", "id": "off", "spec": {"gangs": {"kubernetesWorkloads": False}}}
+    core.see(off, topic="admin")
+    tables, _ = _tables(core)
+    assert b'"conflicts":null' in tables["gangs", "default/g"]
