@@ -93,8 +93,8 @@ def _needless(trial: Trial, asked: dict[str, str]) -> dict[str, None]:
             found[pod.uid] = None
     disrupted = _disrupted(trial, found)
     for key, uid in asked.items():
-        if _gang_of(trial, key) in disrupted:
-            found.pop(uid, None)
+        if uid in found and place_of(state.pods[uid]) and _gang_of(trial, key) in disrupted:
+            del found[uid]
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from state import invariants
-from tests.builders import START_US, Core, Json, budget, ended, gone, node, podgroup
+from tests.builders import START_US, Core, Json, budget, ended, gone, node, pod, podgroup
 from tests.unit.state.test_preemption import (
     NOT_PREEMPTIBLE,
     evicted,
@@ -255,3 +255,16 @@ def test_once_one_leaves_the_others_follow() -> None:
     rest(core)
     assert [] == [each for decision in core.decisions for each in decision.withdrawn]
     leave(core, "B")
+
+
+def test_a_member_that_never_got_its_node_is_not_evicted() -> None:
+    """It was about to be bound when its gang had to leave, and the bind was refused: it waits, and leaves no node."""
+    core = on()
+    crew(core, "a")
+    core.see(node("c", 100), pod("late", scheduling_group="g"))
+    bind = core.pod("late").command
+    core.see(urgent())
+    core.see(gone("pods", "A"))
+    core.see(ended(bind, "Refused", status=403), topic="results")
+    rest(core)
+    assert ["A"] == sorted(evicted(core))
