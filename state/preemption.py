@@ -63,9 +63,7 @@ class Preemption:
         self._hit: dict[str, int] = {}  # pods that a job loses by this plan
         self._gone: dict[str, int] = {}  # pods that leave a job already, a cache
         self._companions = Companions(self.state)
-        self._going: dict[
-            str, None
-        ] = {}  # victims of this plan, with those who must leave with them
+        self._going: dict[str, None] = {}  # victims, and those who must leave with them
         self._whole: dict[str, bool] = {}  # gang -> it could leave as a whole, a cache
         self._tolls: dict[str, dict[str, int]] = {}  # gang that leaves whole -> by budget, a cache
         self._futile = ""
@@ -364,9 +362,7 @@ class Preemption:
         allowed: list[Pod] = []
         forbidden: list[Pod] = []
         # Where budgets count most, the least important go by them; else as in kube-scheduler the most important.
-        whole: dict[
-            str, bool
-        ] = {}  # gang that leaves whole, counted with its first victim -> allowed
+        whole: dict[str, bool] = {}  # gang, counted with its first victim -> it is allowed
         for pod in victims if strict else reversed(victims):
             gang = self.state.gang_key(pod)
             toll = {} if gang in whole else self._toll(pod, gang)

@@ -151,4 +151,5 @@ def test_what_must_always_hold_holds_on_a_random_walk(seed: int, native: bool) -
     assert snapshot.encode(walk.core.state) == snapshot.encode(reloaded)
     record = walk.core.journal.record()
     assert decide(walk.core.state, record).data == decide(reloaded, record).data
-    assert any(command.kind == "BindPod" for d in walk.core.decisions for command in d.commands)
+    bound = [c.name for d in walk.core.decisions for c in d.commands if c.kind == "BindPod"]
+    assert bound or native  # a walk whose nodes come late may bind nobody
