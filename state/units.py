@@ -14,7 +14,7 @@ from state.model.gangs import podgroup_of
 from state.model.rows import Pod, PodGroup
 from state.model.state import State, place_of
 from state.packing import Wanted, may_fit, other_orders
-from state.placement import Placement, runs
+from state.placement import Mark, Placement, runs
 from state.preemption import Claim, Preemption
 from state.room import comes_free
 from state.rules.explain import (
@@ -200,8 +200,9 @@ class Units:
         refusals = {
             key: reason for key in members if (reason := self.shortage(key, len(members[key])))
         }
+        lent = any(self._own(self.state.pods[uid]) != unit.gangs for uid in kept)
         if refusals:
-            placement.let_some_go = placement.let_some_go or bool(kept)
+            self._give_up(mark if lent else None, kept)
             self._refuse(members, refusals)
             return
         attempt = self._place_as_planned(members, kept) or self._place_somehow(members)
@@ -210,7 +211,10 @@ class Units:
             if len(kept) >= needed and any(map(self._is_coming, kept.values())):
                 placement.back_to(mark)
                 return
-            placement.let_some_go = placement.let_some_go or bool(kept)
+            self._give_up(mark if lent else None, kept)
+            if lent:
+                self._refuse(members, attempt.short)
+                return
             attempt = self._room_for_group(unit, members, attempt)
         if attempt.short:
             told = self._victims_for_group(unit, members)
@@ -224,6 +228,15 @@ class Units:
                 if not pod.command:
                     placement.send(pod)
         self._place_each(attempt.surplus)
+
+    def _give_up(self, lent: Mark | None, kept: dict[str, str]) -> None:
+        """What was kept for members of the group is free. Where they are `lent`, for a group of which some gang is only
+        by the word of another one, it was kept for their own group, and is as it was.
+        """
+        if lent is not None:
+            self.placement.back_to(lent)
+        elif kept:
+            self.placement.let_some_go = True
 
     def _place_each(self, pods: list[Pod]) -> None:
         """Members that wait for nobody."""
@@ -374,7 +387,7 @@ class Units:
         for key, pods in members.items():
             reason = refusals.get(key) or partner_waits(key, partner, refusals[partner])
             for pod in pods:
-                if pod.uid in self.state.waiting:
+                if pod.uid in self.state.waiting and pod.uid not in self.state.nominated:
                     self.placement.explain(pod, reason)
 
     # -- when it doesn't fit -----------------------------------------------------------------------------------

@@ -471,3 +471,17 @@ def test_a_gang_that_gives_way_gives_up_all() -> None:
     core.see(urgent("first", priority=20))
     rest(core)
     assert {"first"} == set(kept(core))
+
+
+def test_a_gang_that_names_another_as_its_partner_takes_no_room_that_is_kept_for_that() -> None:
+    """The other one doesn't name it, and has its room kept; it lacks members, again and again: that ends some time."""
+    core = preempting()
+    core.see(group("g", 1), grouped("h", 2, "g", "h"), topic="podgroups")
+    core.see(node("n", 100), runs("old", "n", deleted_us=core.journal.now_us))
+    core.see(runs("low", "n", 0, priority=-5))
+    core.see(member("h-0", "h"), member("g-0", "g", spec={"priority": 10}))
+    rest(core)
+    assert {"g-0": "n"} == kept(core)
+    assert ("Preempting", "WaitingForMembers") == (core.code("g-0"), core.code("h-0"))
+    core.see(gone("pods", "old"))
+    assert {"g-0": "n"} == core.binds()
