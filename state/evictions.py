@@ -117,8 +117,11 @@ def _gang_of(trial: Trial, key: str) -> tuple[str, str] | None:
 
 
 def _spared(trial: Trial, name: str, victims: list[Pod]) -> list[Pod]:
-    """Victims without whose leaving there is room enough for all that the node is kept for."""
+    """Victims without whose leaving there is room enough for all that the node is kept for; who leaves in vain for so
+    long that nobody counts on it is no help, and is asked on.
+    """
     state = trial.state
+    victims = [pod for pod in victims if comes_free(trial, pod)]
     there = [state.pods[uid] for uid in sorted(state.pods_on[name])]
     going = {pod.uid: None for pod in victims}
     others = [pod for pod in there if not pod.nominated and pod.uid not in going]

@@ -332,6 +332,17 @@ def test_a_pod_that_never_leaves_is_not_waited_for() -> None:
     assert (["x"], {"urgent": "a"}) == (list(evicted(core)), kept(core))
 
 
+def test_another_goes_for_a_victim_that_never_leaves() -> None:
+    """A's eviction comes to nothing for too long: B of the same node is asked, and is not spared for A's sake."""
+    core = Core()
+    core.see(node("n", 200), runs("A", "n", started_us=START_US + 5), runs("B", "n"), urgent())
+    assert ["A"] == sorted(evicted(core))
+    later(core, 301)
+    assert (["A", "B"], {"urgent": "n"}) == (sorted(evicted(core)), kept(core))
+    leave(core, "B")
+    assert {"urgent": "n"} == core.binds()
+
+
 def test_the_claimant_takes_other_room_that_comes_first() -> None:
     """A node joins while the victim still leaves: the claimant goes there, and what was kept is free."""
     core = Core()
