@@ -28,6 +28,8 @@ LABEL_SETS_MIN: Final = 4_096
 LABEL_SETS_A_POD: Final = 4
 #: Waiting pods that are told something new in one cycle; more would make a decision larger than the log takes.
 TOLD_MAX: Final = 2_000
+#: Nodes and victims that a waiting pod is told by name: each member of a gang is told them all.
+NAMED_MAX: Final = 20
 MINUTE_US: Final = 60_000_000
 #: So long an eviction that made room counts when rounds are looked at that lead nowhere.
 FUTILE_WINDOW_US: Final = 3_600_000_000

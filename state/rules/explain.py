@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from state.model.diagnoses import Code, Diagnosis
+from state.model.limits import NAMED_MAX
 from state.model.workloads import workload_of
 
 _WORDS = {
@@ -143,20 +144,24 @@ def gave_way(gang: str, unit: str) -> Diagnosis:
 
 def preempting(gang: str, nodes: list[str], victims: list[str]) -> Diagnosis:
     """Diagnosis of pods whose room comes free when victims have left; `gang` empty for a single pod."""
-    details: dict[str, object] = {"nodes_kept": nodes, "victims": victims}
+    details: dict[str, object] = {
+        "nodes_kept": nodes[:NAMED_MAX],
+        "victims": victims[:NAMED_MAX],
+    }
     if gang:
         details = {"gang": gang, **details}
-    if victims:
-        return Diagnosis(
-            code=Code.PREEMPTING,
-            details=details,
-            message=f"room on {', '.join(nodes)} is kept until {', '.join(victims)} left",
-        )
+    until = f"{_named(victims)} left" if victims else "the pods that leave there are gone"
     return Diagnosis(
         code=Code.PREEMPTING,
         details=details,
-        message=f"room on {', '.join(nodes)} is kept until the pods that leave there are gone",
+        message=f"room on {_named(nodes)} is kept until {until}",
     )
+
+
+def _named(names: list[str]) -> str:
+    """The first names, and how many more: every member of a gang is told all of it."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def no_longer_kept(gang: str, node: str) -> Diagnosis:

@@ -268,3 +268,18 @@ def test_a_member_that_never_got_its_node_is_not_evicted() -> None:
     core.see(ended(bind, "Refused", status=403), topic="results")
     rest(core)
     assert ["A"] == sorted(evicted(core))
+
+
+def test_only_some_of_many_victims_are_told_by_name() -> None:
+    """Each member of a gang is told them: all names would make a decision larger than the log takes."""
+    core = on()
+    fields = {"group": "scheduling.k8s.io", "uid": "uid-native-g", "disruption": "all"}
+    core.see(podgroup("g", 1, **fields), topic="podgroups")
+    core.see(
+        node("n", 100),
+        *[runs(f"v-{index:02}", "n", 4, scheduling_group="g") for index in range(25)],
+    )
+    core.see(urgent())
+    told = core.pod("urgent").diagnosis
+    assert (25, 20) == (len(evicted(core)), len(told.details["victims"]))
+    assert told.message.endswith("default/v-19 and 5 more left")
