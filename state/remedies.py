@@ -10,7 +10,7 @@ import msgspec
 
 from state.line import Unit
 from state.model.rows import Pod
-from state.model.state import State
+from state.model.state import State, place_of
 from state.placement import Placement
 from state.preemption import Preemption
 from state.shortfall import Shortfall
@@ -94,7 +94,7 @@ class Remedies:
             "code": told.code,
             "helps": bool(nodes),
             "message": told.message,
-            "victims": self._victims(told.details.get("victims", []), nodes),
+            "victims": self._victims(told.details.get("victims", [])),
         }
 
     def _why_in_vain(self, needed: list[Pod]) -> str:
@@ -105,9 +105,9 @@ class Remedies:
             return "no pod of a lower priority has a node"
         return "the less important pods that may be evicted do not hold enough"
 
-    def _victims(self, names: list[str], nodes: list[str]) -> list[Json]:
+    def _victims(self, names: list[str]) -> list[Json]:
         state = self.state
-        pods = [state.pods[uid] for node in nodes for uid in sorted(state.pods_on.get(node, ()))]
+        pods = [state.pods[uid] for name in names for uid in state.pods_named.get(name, ())]
         return [
             {
                 "node": pod.node or pod.assumed,
@@ -115,7 +115,7 @@ class Remedies:
                 "priority": state.class_of(pod).priority,
             }
             for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid))
-            if name_of(pod) in names and not pod.nominated and not state.is_leaving(pod)
+            if place_of(pod) and not pod.nominated and not state.is_leaving(pod)
         ]
 
 

@@ -222,6 +222,19 @@ def test_evictions_that_would_make_room_are_named_though_policy_has_them_off() -
     )
 
 
+def test_who_would_leave_with_a_victim_is_named_too() -> None:
+    """Its gang leaves as a whole, also from a node that nobody needs."""
+    core = Core(preemption={"pods": False}, gangs={"kubernetesWorkloads": True})
+    whole = {"group": "scheduling.k8s.io", "disruption": "all"}
+    core.see(podgroup("w", 1, **whole), node("n", 200), node("m", 100), topic="podgroups")
+    for name, where, cpu in (("a", "n", 200), ("b", "m", 100)):
+        spec = {"priority": -5}
+        core.see(pod(name, cpu, node=where, scheduling_group="w", spec=spec))
+    core.see(podgroup("g", 1), *crew("g", 1, 200))
+    plan = about_gang(core, "g")["preemption"]
+    assert ["default/a", "default/b"] == [each["pod"] for each in plan["victims"]]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "why"),
     [
