@@ -8,7 +8,6 @@ and again. Called by `state.units` once nothing else helps.
 
 import heapq
 from collections import Counter
-from typing import Final
 
 from msgspec import Struct
 
@@ -17,7 +16,7 @@ from state.companions import Companions
 from state.evictions import asked_before, count_rounds, forgotten_at, limited_until, preempt
 from state.model.diagnoses import Diagnosis
 from state.model.limits import VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
-from state.model.podclass import parse_labels
+from state.model.podclass import refuses_preemption
 from state.model.rows import Budget, Pod
 from state.model.scores import MAY, ClassScores
 from state.model.state import State, place_of
@@ -26,8 +25,6 @@ from state.placement import Mark, Placement
 from state.room import Room, comes_free
 from state.rules.explain import eviction_futile, evictions_limited, gave_way, preempting
 
-_NOT_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
-_QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"
 Cost = tuple[int, ...]
 
 
@@ -262,8 +259,7 @@ class Preemption:
         state = self.state
         if state.is_leaving(pod) or state.class_of(pod).priority >= claim.priority:
             return False
-        labels = parse_labels(bytes(pod.labels))
-        if labels.get(_NOT_PREEMPTIBLE) == "true" or labels.get(_QUOTA_PREEMPTIBLE) == "false":
+        if refuses_preemption(bytes(pod.labels)):
             return False
         return state.gang_key(pod) not in claim.own and not self._is_futile(claim, pod)
 

@@ -206,6 +206,12 @@ class SequencerRole:
                 detail=self._time.alarm,
             )
 
+    def _catch_up(self) -> None:
+        """Somebody else wrote by a clock ahead of ours: time would stand still until ours had caught up."""
+        last_us = self.sequencer.timestamp_us
+        if self._time is not None and self._time.now_us(_monotonic_us()) < last_us:
+            self._take_time()
+
     def _intake_starts(self) -> dict[str, int]:
         return {topic: self._reader.start_offset(topic) for topic in INTAKE}
 
@@ -260,15 +266,12 @@ class SequencerRole:
             sequencer.on_decision(data)
             watch.note(sequencer.decisions, time.monotonic())
             return
-        sequencer.on_journal(data)
+        accepted = sequencer.on_journal(data)
         watch.note(sequencer.chain, time.monotonic())
         if not sequencer.is_own(data):
             self._leadership.on_foreign_record()
-            if (
-                self._time is not None
-                and self._time.now_us(_monotonic_us()) < sequencer.timestamp_us
-            ):
-                self._take_time()  # by a clock ahead of ours: ours would stand still until it has caught up
+            if accepted:
+                self._catch_up()
 
     def _wait_s(self) -> float | None:
         if self._time is None:

@@ -14,6 +14,7 @@ from state.model.gangs import (
     unmark_satisfied,
 )
 from state.model.lists import bury
+from state.model.podclass import refuses_preemption
 from state.model.rows import Pod, same_words
 from state.model.seen import PodFound, PodSeen
 from state.model.state import FINISHED, place_of, same_charge
@@ -79,6 +80,9 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
     held = place_of(old)
     if held and (place_of(new) != held or (old is not None and not same_charge(old, new))):
         trial.wake = True
+    if old is not None and place_of(new) and old.labels != new.labels:
+        before, now = refuses_preemption(bytes(old.labels)), refuses_preemption(bytes(new.labels))
+        trial.wake = trial.wake or (before and not now)  # a possible victim
     if old is None or regrouped:
         refresh_member(trial, state.gang_of.get(new.uid, ""))
         if old is not None:

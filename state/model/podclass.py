@@ -51,6 +51,8 @@ _UNITS_NS: Final = {
 _MATCH_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 MATCH_POLICIES: Final = ("once-satisfied", "waiting-and-running", "only-waiting")
 _QUOTA_LABEL: Final = "quota.scheduling.koordinator.sh/name"
+_NOT_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
+_QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"
 _SUB_PRIORITY: Final = "koordinator.sh/priority"
 #: So much of what an annotation says is repeated in a message.
 _SHOWN: Final = 253
@@ -218,6 +220,12 @@ def card_demand(requests: dict[str, int]) -> tuple[int, str, bool]:
 def parse_labels(raw: bytes) -> dict[str, str]:
     """A pod's labels from their bytes; shared, so never to be changed."""
     return _map_decoder.decode(raw)
+
+
+def refuses_preemption(labels_raw: bytes) -> bool:
+    """Whether a pod's labels forbid to preempt it."""
+    labels = parse_labels(labels_raw)
+    return labels.get(_NOT_PREEMPTIBLE) == "true" or labels.get(_QUOTA_PREEMPTIBLE) == "false"
 
 
 def parse_membership(labels_raw: bytes, annotations_raw: bytes, group: str = "") -> Membership:

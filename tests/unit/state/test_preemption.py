@@ -72,6 +72,15 @@ def rest(core: Core) -> None:
     pytest.fail("there is always work left")
 
 
+def test_a_pod_that_refuses_it_no_longer_is_a_victim() -> None:
+    """Its label goes: who waits hears of it."""
+    core = Core()
+    core.see(node("n", 100), runs("low", "n", labels={NOT_PREEMPTIBLE: "true"}), urgent())
+    assert {} == evicted(core)
+    core.see(runs("low", "n", rv=2))
+    assert ["low"] == list(evicted(core))
+
+
 # -- whom ----------------------------------------------------------------------------------------------------
 
 
