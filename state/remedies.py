@@ -105,9 +105,9 @@ class Remedies:
             return "no pod of a lower priority has a node"
         return "the less important pods that may be evicted do not hold enough"
 
-    def _victims(self, names: list[str]) -> list[Json]:
+    def _victims(self, told: list[str]) -> list[Json]:
         state = self.state
-        pods = [state.pods[uid] for name in names for uid in state.pods_named.get(name, ())]
+        pods = [state.pods[uid] for name in told for uid in state.pods_named.get(name, ())]
         return [
             {
                 "node": pod.node or pod.assumed,
