@@ -439,6 +439,12 @@ class KafkaWriter:
             name = self._name(topic)
             if error is None:
                 self._doubts.dispel(name)
+                if reports[index][1] < 0:
+                    # The broker took it for one that it has already; where, nobody knows, nor whether it is so.
+                    raise Unavailable(
+                        f"kafka {self._address.place}: {name} has no place for record {index + 1} of {count}; "
+                        "it may or may not be in the log"
+                    )
                 continue
             timeout_s = self._settings.timeout_s
             if error.code() in MISSING and self._doubts.gone(producer, name, timeout_s):

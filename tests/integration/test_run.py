@@ -381,8 +381,8 @@ def test_a_cluster_that_is_almost_full_is_never_over_committed(
     assert 0 == run.stop()
     run.start()
     wait_for(
-        "synced again", lambda: run.said("synced") >= 2 * (len(RESOURCES) - 1)
-    )  # no PodGroups of Kubernetes there
+        "synced again", lambda: run.said("synced") >= 2 * (len(RESOURCES) - 2)
+    )  # no PodGroups and no Workloads of Kubernetes there
     time.sleep(2)
     assert {4_000} == set(used_cpu(admin).values())
     assert full_count == phases(admin, home).count("Running")

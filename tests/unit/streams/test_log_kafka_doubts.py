@@ -161,3 +161,30 @@ def test_what_was_fetched_behind_an_error_is_not_lost(
     reader = KafkaReader(LogAddress.parse("kafka://nowhere:9"), 0, LogSettings(timeout_s=1.0))
     assert [0, 1] == [record.offset for record in reader.read("journal", 0, limit)]
     assert [2, 3, 4, 5][:limit] == [record.offset for record in reader.read("journal", 2, limit)]
+
+
+class Acknowledging(Client):
+    """Takes every record at once; says of the second one that it has it already, without its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+
+    def list_topics(self, **_: object) -> Any:
+        found = SimpleNamespace(partitions={0: SimpleNamespace(leader=1)})
+        return SimpleNamespace(topics={"lockstep.journal": found})
+
+    def produce(self, name: str, *_: object, on_delivery: Any, **__: object) -> None:
+        self.taken.append(name)
+        place = -1_001 if len(self.taken) == 2 else len(self.taken)
+        on_delivery(None, SimpleNamespace(offset=lambda: place))
+
+
+def test_a_record_without_a_place_is_not_taken_for_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has forgotten the first batch of a producer calls it a repetition, and it would be lost."""
+    client = Acknowledging()
+    monkeypatch.setattr(KafkaWriter, "_open", lambda _: client)
+    writer = KafkaWriter(LogAddress.parse("kafka://nowhere:9"), 0, LogSettings(timeout_s=1.0))
+    with pytest.raises(Unavailable, match="no place for record 2 of 3"):
+        writer.append_many([("journal", None, b"x")] * 3)
+    assert [4, 5] == writer.append_many([("journal", None, b"x")] * 2)
