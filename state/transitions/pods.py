@@ -66,13 +66,17 @@ def on_pod_seen(trial: Trial, seen: PodSeen) -> None:
             diagnosis=old.diagnosis,
             parked=old.parked and same,
         )
+        if resets(trial, seen.epoch):
+            new = _with_held(trial, new)
     store_pod(trial, old, new)
     if was_gone and not new.node:
         unmark_satisfied(trial, new)
 
 
 def _with_held(trial: Trial, pod: Pod) -> Pod:
-    """A pod that was gone and is back, as after a restore of etcd: its open bind may still put it where it says."""
+    """A pod that was gone, or bound, and is not any more, as after a restore of etcd: its open bind may still put it
+    where it says.
+    """
     opened = trial.state.commands.get(pod.command)
     if opened is None or opened.kind != "BindPod" or pod.node:
         return pod

@@ -372,3 +372,16 @@ def test_a_gang_whose_only_bound_member_was_deleted_and_came_back_unbound_starts
     assert core.state.gangs["default/g"].satisfied
     core.see(*listed("r", 1_100, member("a", "g", rv=90), member("b", "g", rv=91)))
     assert not core.state.gangs["default/g"].satisfied
+
+
+def test_a_bind_that_a_restore_undid_keeps_its_room_while_it_is_open() -> None:
+    """It was seen, its end was not told yet, and history was reset: it may be carried out again (seed 438)."""
+    core = Core()
+    core.see(node("n", 100), pod("a", rv=20))
+    (command,) = [c.id for d in core.decisions for c in d.commands if c.kind == "BindPod"]
+    core.see(pod("a", rv=30, node="n", phase="Running"))
+    listing = {"resource": "pods", "epoch": "e"}
+    core.see({**listing, "kind": "SyncStarted", "producer": "t", "cold": False, "list_rv": 25})
+    core.see({**pod("a", rv=20), "epoch": "e"})
+    assert ("", "n", command) == (core.pod("a").node, core.pod("a").assumed, core.pod("a").command)
+    invariants.check(core.state)
