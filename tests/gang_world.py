@@ -125,6 +125,9 @@ class World:
     born: int = 0
     rv: int = 10
     held_until: dict[str, int] = field(default_factory=dict)
+    following: dict[str, None] = field(
+        default_factory=dict
+    )  # uids of those of whose gang, which leaves as a whole, somebody was evicted
     ended: list[int] = field(
         default_factory=list
     )  # gangs whose PodGroup was deleted, once for each time
@@ -214,7 +217,7 @@ class World:
         elif refused:
             self._see(self._end(command_id, "Refused", 403))
         elif command.kind == "EvictPod":
-            self._see(self._end(command_id, "Applied"), self._gone(command.uid))
+            self._see(self._end(command_id, "Applied"), self._gone(command.uid, evicted=True))
         else:
             bound = {**found, "node": command.node, "phase": "Running", "rv": self._next()}
             self.pods[command.uid] = bound
@@ -228,7 +231,10 @@ class World:
             "status": status,
         }
 
-    def _gone(self, uid: str) -> Json:
+    def _gone(self, uid: str, *, evicted: bool = False) -> Json:
+        if evicted or any(c.kind == "EvictPod" and c.uid == uid for c in self.open.values()):
+            left_with = self._leaves_with(self.core.state.pods[uid])
+            self.following.update((pod.uid, None) for pod in left_with if place_of(pod))
         return gone("pods", self.pods.pop(uid)["name"], self._next())
 
     def _next(self) -> int:
@@ -307,17 +313,21 @@ class World:
         return [state.pods[uid] for uid in sorted(state.members.get(key, ()))]
 
     def _check_eviction(self, victim: Pod) -> None:
-        """Somebody more important is nominated for its node, or for that of one with whom it leaves."""
+        """Somebody more important is nominated for its node, or for that of one with whom it leaves; or one of those
+        has left already.
+        """
         state = self.core.state
         priority = state.class_of(victim).priority
+        nodes = {place_of(pod): None for pod in self._leaves_with(victim)}
+        there = [state.pods[uid] for node in nodes for uid in state.pods_on.get(node, ())]
+        claimed = any(p.nominated and state.class_of(p).priority > priority for p in there)
+        assert claimed or victim.uid in self.following, f"{victim.name} is evicted for nobody"
+
+    def _leaves_with(self, victim: Pod) -> list[Pod]:
+        state = self.core.state
         group = podgroup_of(state, state.gang_key(victim))
         whole = group is not None and group.disruption == "all"
-        with_it = self._members(state.gang_key(victim)) if whole else [victim]
-        nodes = {place_of(pod): None for pod in with_it}
-        there = [state.pods[uid] for node in nodes for uid in state.pods_on.get(node, ())]
-        assert any(p.nominated and state.class_of(p).priority > priority for p in there), (
-            f"{victim.name} is evicted for nobody"
-        )
+        return self._members(state.gang_key(victim)) if whole else [victim]
 
     def _check_plan(self, reason: str) -> None:
         """Where room is made for a gang, all of it has room then, and all of its group."""
