@@ -168,13 +168,32 @@ class CheckpointStore:
         if end <= start:
             return end == start
         oldest = max(start, end - STALE_SCAN)
+        passed: dict[str, None] = {}
         for offset in range(end - 1, oldest - 1, -1):
             found = self._reader.read(JOURNAL, offset, 1)
             if not found or found[0].offset != offset:
                 return False
-            if sha256_hex(found[0].value or b"") == manifest.record_hash:
+            data = found[0].value or b""
+            record_hash = sha256_hex(data)
+            if record_hash == manifest.record_hash:
                 return True
-        return oldest == start > 0  # retention has removed it
+            if Chain(manifest.sequence, manifest.record_hash).accept(data):
+                return False  # what follows the record stands before its place
+            passed[record_hash] = None
+        if oldest > start or start == 0:
+            return False
+        # Retention has removed it, unless something older is still there.
+        return not any(each in passed for each in self._decided_before(manifest))
+
+    def _decided_before(self, manifest: CheckpointManifest) -> Iterator[str]:
+        """Hashes of the last records that were decided before the checkpoint's."""
+        end = manifest.decisions_offset - 1
+        first = max(self._reader.start_offset(DECISIONS), end - STALE_SCAN)
+        for offset in range(end - 1, first - 1, -1):
+            for record in self._reader.read(DECISIONS, offset, 1):
+                header = read_decision_header(record.value or b"")
+                if header is not None and header.sequence < manifest.sequence:
+                    yield header.record_hash
 
     def _first_hash(self) -> str:
         if self._reader.start_offset(JOURNAL) > 0:

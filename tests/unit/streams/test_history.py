@@ -21,7 +21,7 @@ from streams.checkpoints import (
 )
 from streams.export import ExportHistory, export_history, import_history
 from streams.history import Bound, HistoryDamaged, Start, log_id
-from streams.log_memory import cut_memory_log, drop_memory_log, trim_memory_log
+from streams.log_memory import drop_memory_log, trim_memory_log
 from streams.recovery import check_intake, recover, start_state
 from streams.verify import verify
 from tests.unit.streams.pipeline import DeciderRole, Log, SequencerRole, node, pod, settle
@@ -456,33 +456,3 @@ def test_a_state_that_another_build_wrote_is_passed_over(written: bytes, read: b
     trim_memory_log("another-build", DECISIONS, newest.decisions_offset - 1)
     with pytest.raises(LockstepError, match=rf"checkpoint {newest.sequence} is of another build"):
         recover(log.history())
-
-
-@pytest.mark.parametrize("written_over", [0, 1, 3])
-def test_a_checkpoint_beyond_the_journals_end_hides_no_loss(written_over: int) -> None:
-    """Its State holds records that are gone: whoever began there would go on as if they were not."""
-    name = f"beyond-{written_over}"
-    log, decider, _ = lived(name)
-    newest, _ = CheckpointStore(log.reader).manifests
-    cut_memory_log(name, JOURNAL, newest.journal_offset - 2)
-    prev = decider.decider.chain.last_hash
-    for sequence in range(newest.sequence + 1, newest.sequence + 1 + written_over):
-        fork = {"observations": [], "positions": {}, "prev": prev, "sequence": sequence}
-        data = json.dumps({**fork, "timestamp_us": 9, "version": 1}).encode()
-        log.writer.append(JOURNAL, None, data)
-        prev = sha256_hex(data)
-    with pytest.raises(Fatal, match=f"sequence {newest.sequence} is ahead of the journal"):
-        recover(log.history())
-
-
-def test_stale_entries_before_its_place_leave_a_checkpoint_usable() -> None:
-    """A stop writes a checkpoint after it has read what a loser left."""
-    log = fresh("stale-before")
-    sequencer, decider = SequencerRole(log), DeciderRole(log)
-    settle(log, sequencer, decider, 1)
-    log.writer.append(JOURNAL, None, b"{}")
-    settle(log, sequencer, decider, 2)
-    checkpoint(Checkpointer(CheckpointStore(log.reader), log.writer, records=1), decider)
-    (manifest,) = CheckpointStore(log.reader).manifests
-    assert log.reader.end_offset(JOURNAL) == manifest.journal_offset > manifest.sequence
-    assert manifest.sequence == recover(log.history()).started_at
