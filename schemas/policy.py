@@ -95,7 +95,7 @@ class EvictionPolicy(_Group):
     """Evictions. `budgetDeadline`: how long a PodDisruptionBudget may hold an eviction back, in microseconds.
 
     The limits (0: none) are of victims of preemption in a minute. After `futileMax` victims of one owner on one node
-    for one claimant no more of them are evicted for it.
+    in vain for one claimant no more of them are evicted for it.
     """
 
     budgetDeadline: Duration = 600_000_000  # noqa: N815

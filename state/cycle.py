@@ -7,7 +7,8 @@ left over is asked for with `work_left`. Called by `state.machine` only.
 from msgspec.structs import replace
 
 from state.candidates import pick_node
-from state.evictions import forget_old, send_evictions, send_preemptions
+from state.evictions import send_evictions, send_preemptions
+from state.futility import forget_old
 from state.head import HeadOfQueue
 from state.holds import Holds
 from state.line import Keys, Line, Unit
@@ -75,12 +76,11 @@ class Cycle:
     def _keep_changed(self) -> None:
         """Members of gangs that change while nothing, or not all, is tried are tried in the next cycle that can."""
         state = self.state
-        for changed in self.trial.gangs_changed:
-            for key in (changed, *state.partners.get(changed, ())):
-                for uid in sorted(state.members.get(key, ())):
-                    pod = state.pods[uid]
-                    if uid in state.waiting and pod.parked and not pod.backoff_us:
-                        self.trial.put("pods", uid, replace(pod, parked=False))
+        for key in state.partners.waiting_for(self.trial.gangs_changed):
+            for uid in sorted(state.members.get(key, ())):
+                pod = state.pods[uid]
+                if uid in state.waiting and pod.parked and not pod.backoff_us:
+                    self.trial.put("pods", uid, replace(pod, parked=False))
 
     def _candidates(self) -> list[str]:
         """The new ones, those due, members of changed gangs, and, if room came free, those that it may help."""
@@ -91,12 +91,11 @@ class Cycle:
             for uid in state.backing_off
             if state.pods[uid].backoff_us <= self.trial.now_us
         )
-        for changed in self.trial.gangs_changed:
-            for key in (changed, *state.partners.get(changed, ())):
-                members = state.members.get(key, ())
-                found.update(
-                    (uid, None) for uid in members if uid in state.waiting or uid in state.holding
-                )
+        for key in state.partners.waiting_for(self.trial.gangs_changed):
+            members = state.members.get(key, ())
+            found.update(
+                (uid, None) for uid in members if uid in state.waiting or uid in state.holding
+            )
         if self.trial.wake:
             found.update(state.nominated)
             found.update(dict.fromkeys(self.head.waiting()))

@@ -1,36 +1,34 @@
-"""Sends evictions, whoever asked for them, and remembers those that made room: for limits, and to see futile rounds.
+"""Sends evictions, whoever asked for them, and remembers those that made room: for limits, and for `state.futility`.
 
 Called by `state.cycle` for what administrators asked for, by `state.preemption` for victims.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from msgspec.structs import replace
 
 from state.companions import leaves_whole
-from state.model.limits import FUTILE_WINDOW_US, MINUTE_US
+from state.futility import PREEMPT, SEQUENCE_LENGTH
+from state.model.limits import MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
 from state.model.state import State, place_of
 from state.model.trial import Trial
 from state.room import Room, comes_free
-
-_PREEMPT: Final = "preempt-"
-#: Keys of victims of one plan begin alike, up to the uid.
-_SEQUENCE_LENGTH: Final = len(_PREEMPT) + 21
 
 
 def send_evictions(trial: Trial) -> None:
     """Sends the command of each eviction that an administrator asked for, once the pod has no other command open."""
     evictions: dict[str, Eviction] = trial.state.tables["evictions"]
     for key in sorted(evictions):
-        if not evictions[key].command and not key.startswith(_PREEMPT):
+        if not evictions[key].command and not key.startswith(PREEMPT):
             _send(trial, key, evictions[key])
 
 
-def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
-    """Asks for the eviction of a victim that makes room for the unit `name`, whose first owner or pod is `claimant`."""
-    key = f"{_PREEMPT}{trial.sequence:020d}-{victim.uid}"
+def preempt(trial: Trial, victim: Pod, claimant: str, name: str, pod: str) -> None:
+    """Asks for the eviction of a victim that makes room for the unit `name`, which counts as `claimant`; `pod`: its
+    uid, if it is a single one.
+    """
+    key = f"{PREEMPT}{trial.sequence:020d}-{victim.uid}"
     gang = trial.state.gang_key(victim)
     reason = f"PreemptionByScheduler: makes room for {name}"
     trial.put("evictions", key, Eviction(id=key, reason=reason, uid=victim.uid))
@@ -41,6 +39,7 @@ def preempt(trial: Trial, victim: Pod, claimant: str, name: str) -> None:
         namespace=victim.namespace,
         node=victim.node or victim.assumed,
         owner=f"{victim.namespace}/{victim.owner or victim.uid}",
+        pod=pod,
     )
     trial.put("preempted", key, note)
 
@@ -53,9 +52,7 @@ def send_preemptions(trial: Trial) -> bool:
     state, spared = trial.state, False
     evictions: dict[str, Eviction] = state.tables["evictions"]
     open_ones = [
-        key
-        for key in sorted(evictions)
-        if key.startswith(_PREEMPT) and not evictions[key].withdrawn
+        key for key in sorted(evictions) if key.startswith(PREEMPT) and not evictions[key].withdrawn
     ]
     needless = _needless(trial, {key: evictions[key].uid for key in open_ones})
     for key in open_ones:
@@ -102,7 +99,7 @@ def _disrupted(trial: Trial, spared: dict[str, None]) -> dict[tuple[str, str], N
     """Gangs that leave as a whole, by plan, of which somebody has left or can't be spared: the others must follow."""
     found: dict[tuple[str, str], None] = {}
     for key in trial.state.tables["preempted"]:
-        gang, uid = _gang_of(trial, key), key[_SEQUENCE_LENGTH:]
+        gang, uid = _gang_of(trial, key), key[SEQUENCE_LENGTH:]
         if gang is not None and uid not in spared:
             pod = trial.state.pods.get(uid)
             if pod is None or trial.state.is_leaving(pod):
@@ -113,7 +110,7 @@ def _disrupted(trial: Trial, spared: dict[str, None]) -> dict[tuple[str, str], N
 def _gang_of(trial: Trial, key: str) -> tuple[str, str] | None:
     """The plan by which a victim leaves, and its gang, if that leaves as a whole; None: it leaves alone."""
     note: Preempted | None = trial.state.tables["preempted"].get(key)
-    return (key[:_SEQUENCE_LENGTH], note.gang) if note is not None and note.gang else None
+    return (key[:SEQUENCE_LENGTH], note.gang) if note is not None and note.gang else None
 
 
 def _spared(trial: Trial, name: str, victims: list[Pod]) -> list[Pod]:
@@ -158,24 +155,6 @@ def _is_claimed(state: State, victim: Pod) -> bool:
     )
 
 
-def forget_old(trial: Trial) -> None:
-    """Forgets evictions that no limit and no count of futile rounds asks for any more."""
-    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
-    old = []
-    for key in sorted(preempted):
-        if preempted[key].at_us + FUTILE_WINDOW_US > trial.now_us:
-            break
-        old.append(key)
-    for key in old:
-        trial.put("preempted", key, None)
-
-
-def forgotten_at(trial: Trial) -> int:
-    """When the next one of them is forgotten; 0: there is none."""
-    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
-    return preempted[min(preempted)].at_us + FUTILE_WINDOW_US if preempted else 0
-
-
 def _last_minute(trial: Trial) -> Iterator[Preempted]:
     """The victims of the last minute, the newest first."""
     preempted: dict[str, Preempted] = trial.state.tables["preempted"]
@@ -214,21 +193,6 @@ def limited_until(trial: Trial, victims: list[Pod]) -> int | None:
             if key in counts:
                 counts[key] += 1
     return oldest_us + MINUTE_US if is_over() else None
-
-
-def asked_before(trial: Trial) -> dict[str, None]:
-    """Uids of the victims that are remembered. Who of them is not leaving was spared: its eviction was refused."""
-    return {key[_SEQUENCE_LENGTH:]: None for key in trial.state.tables["preempted"]}
-
-
-def count_rounds(trial: Trial) -> dict[tuple[str, str, str], int]:
-    """How many victims are remembered, by claimant, owner and node."""
-    counts: dict[tuple[str, str, str], int] = {}
-    preempted: dict[str, Preempted] = trial.state.tables["preempted"]
-    for note in preempted.values():
-        key = note.claimant, note.owner, note.node
-        counts[key] = counts.get(key, 0) + 1
-    return counts
 
 
 def _send(trial: Trial, key: str, eviction: Eviction) -> None:

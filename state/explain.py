@@ -148,7 +148,7 @@ class Inquiry:
     def _ask_gang(self, key: str) -> Asked:
         """A gang with its group; one that needs nothing more, by its first member that waits."""
         state, line = self.state, self.line
-        keys = state.gangs[key].groups or (key,)
+        keys = state.partners.of(key)
         if line.comes_alone(key):
             ready = line.ready(key)
             unit = line.single(ready[0]) if ready else None
@@ -298,7 +298,6 @@ class Inquiry:
                 why = self.placement.unready(pod)
                 code = Code.BACKING_OFF if why is None else why.code
                 not_ready.setdefault(code, []).append(name_of(pod))
-        partners = gang.groups if gang is not None else ()
         return {
             "gang": key,
             "declared": gang is not None and bool(gang.source),
@@ -306,7 +305,7 @@ class Inquiry:
             "mode": gang.mode if gang is not None else None,
             "match": self.line.match(gang) if gang is not None else None,
             "min_member": gang.min_member if gang is not None else None,
-            "partners": [each for each in partners if each != key],
+            "partners": [each for each in state.partners.of(key) if each != key],
             "conflicts": gang_conflicts(state, key) if gang is not None else [],
             "seen": len(pods),
             "bound": sum(1 for pod in pods if pod.node),

@@ -136,8 +136,9 @@ class HeadOfQueue:
         named = gangs.get(row.name)
         if named is not None and not named.groups:
             return (row.name,)
-        likely = (gangs[key] for key in row.name.split(",") if key in gangs)
-        groups = (gang.groups for gang in chain(likely, gangs.values()) if gang.groups)
+        likely = row.name.split(",")
+        known = (key for key in chain(likely, gangs) if key in gangs and gangs[key].groups)
+        groups = map(self.state.partners.of, known)
         return next((keys for keys in groups if ",".join(keys) == row.name), ())
 
     def _first(self) -> Unit | None:
@@ -160,7 +161,7 @@ class HeadOfQueue:
                 for pod in heapq.nsmallest(HEADS_MAX, pods, key=state.order_of):
                     units[line.single(pod)] = None
             else:
-                units[line.group(gang.groups or (key,))] = None
+                units[line.group(state.partners.of(key))] = None
         for _, key in heapq.nsmallest(HEADS_MAX, places):
             units[line.group((key,))] = None
         return heapq.nsmallest(HEADS_MAX, units, key=lambda unit: unit.key)

@@ -14,7 +14,7 @@ from state.model.rows import Gang, Pod
 from state.model.state import State
 from state.placement import Placement
 from state.rules.explain import gave_way, no_longer_kept, node_closed, timed_out
-from state.rules.gangs import keeps_waiting, sends_back
+from state.rules.gangs import NON_STRICT, keeps_waiting, sends_back
 
 
 class Holds:
@@ -28,11 +28,17 @@ class Holds:
 
     def keeps(self, key: str, placeable: int) -> bool:
         """Whether the gang holds what it has, and so many more, though it or a partner lacks some."""
+        return self.state.gangs[key].rest_until_us <= self.trial.now_us and self.may_hold(
+            key, placeable
+        )
+
+    def may_hold(self, key: str, placeable: int = 0) -> bool:
+        """The same, whether it rests or not; a gang that nothing declares never does."""
         state = self.state
-        gang, group = state.gangs[key], podgroup_of(state, key)
-        if gang.rest_until_us > self.trial.now_us:
+        gang, group = state.gangs.get(key), podgroup_of(state, key)
+        if gang is None or not gang.source:
             return False
-        if group is None or group.group != UPSTREAM:
+        if group is None or group.group != UPSTREAM or gang.mode == NON_STRICT:
             return not sends_back(gang.mode, self.line.match(gang), satisfied=gang.satisfied)
         assert state.policy is not None
         percentage = state.policy.gangs.podGroupRejectPercentage
@@ -75,9 +81,7 @@ class Holds:
         state = self.state
         found: dict[Keys, None] = {}
         for uid in sorted(state.holding):
-            key = state.gang_key(state.pods[uid])
-            gang = state.gangs.get(key)
-            found[(gang.groups if gang is not None else ()) or (key,)] = None
+            found[state.partners.of(state.gang_key(state.pods[uid]))] = None
         return found
 
     def _nominated(self, holders: dict[Keys, None]) -> list[Unit]:
@@ -90,7 +94,7 @@ class Holds:
             gang = state.gangs.get(key)
             if gang is None or self.line.comes_alone(key):
                 singles.append(self.line.single(state.pods[uid]))
-            elif (keys := gang.groups or (key,)) not in holders:
+            elif (keys := state.partners.of(key)) not in holders:
                 groups[keys] = None
         return [*singles, *(self.line.group(keys) for keys in groups)]
 

@@ -5,6 +5,7 @@ import numpy as np
 from state.model.columns import UNCOUNTED_CARDS
 from state.model.diagnoses import FOR_ROOM
 from state.model.order import order_key
+from state.model.rounds import claimants_of
 from state.model.state import FINISHED, State, place_of
 from state.model.workloads import workload_of
 
@@ -17,6 +18,7 @@ def check(state: State) -> None:
     _check_cards(state)
     _check_groups(state)
     _check_budgets(state)
+    _check_rounds(state)
     _check_commands(state)
 
 
@@ -145,12 +147,20 @@ def _check_groups(state: State) -> None:
             assert state.members.get(key), f"replica {key} has no pods"
         assert (key in state.resting) == (gang.rest_until_us > 0), f"resting index of gang {key}"
         for other in gang.groups:
-            assert key in state.partners[other], f"partners of gang {other} lack {key}"
-    assert sum(map(len, state.partners.values())) == sum(
+            assert key in state.partners.named_by[other], f"partners of gang {other} lack {key}"
+    assert sum(map(len, state.partners.named_by.values())) == sum(
         len(gang.groups) for gang in state.gangs.values()
     ), "partners has strangers"
     known = {key: set(gangs) for key, gangs in state.replicas.of.items()}
     assert replicas == known, "gangs of Workloads"
+
+
+def _check_rounds(state: State) -> None:
+    claimed: dict[str, set[str]] = {}
+    for key, note in sorted(state.tables["preempted"].items()):
+        for each in claimants_of(note):
+            claimed.setdefault(each, set()).add(key)
+    assert claimed == {each: set(keys) for each, keys in state.rounds.of.items()}, "rounds"
 
 
 def _check_budgets(state: State) -> None:

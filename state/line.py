@@ -51,7 +51,7 @@ class Line:
             if gang is None or alone[gang_key]:
                 singles.append(self.single(pod))
             else:
-                groups[gang.groups or (gang_key,)] = None
+                groups[state.partners.of(gang_key)] = None
         found = [*singles, *(self.group(keys) for keys in groups)]
         return sorted(found, key=lambda unit: unit.key)
 
@@ -87,7 +87,7 @@ class Line:
         for key in list(state.shapes.unknown):
             gang = state.gangs.get(key)
             if gang is None or gang.groups:
-                grouped[gang.groups if gang is not None else (key,)] = None
+                grouped[state.partners.of(key)] = None
             else:
                 state.shapes.keep(key, self._shape(key))
         return grouped
@@ -131,7 +131,9 @@ class Line:
             return False
         started = gang.satisfied and self.match(gang) == ONCE_SATISFIED
         return not any(
-            self._holds_back(partner, started=started) for partner in gang.groups if partner != key
+            self._holds_back(partner, started=started)
+            for partner in self.state.partners.of(key)
+            if partner != key
         )
 
     def ready(self, key: str) -> list[Pod]:

@@ -50,12 +50,14 @@ class Mark(Struct, frozen=True):
 class Fit(Struct):
     """Nodes for pods that belong together, worked out and not written: `chosen` pods with their nodes' ordinals.
 
-    `rest`: pods that got none; `misfit`: why, None where no more of them were needed.
+    `rest`: pods that got none; `misfit`: why, None where no more of them were needed; `odd`: the first of those who
+    don't fit, where not all are alike.
     """
 
     chosen: list[tuple[Pod, int]]
     rest: list[Pod]
     misfit: Misfit | None = None
+    odd: Pod | None = None
 
 
 class Placement:
@@ -143,7 +145,7 @@ class Placement:
         """Nodes for the first `needed` pods that fit, as if they were placed one after another. Writes nothing."""
         fit = Fit(chosen=[], rest=[])
         columns, charged = self.state.columns, []
-        misfits: list[tuple[int, Misfit]] = []
+        misfits: list[tuple[list[Pod], Misfit]] = []
         for run in runs(pods):
             wanted = min(len(run), needed - len(fit.chosen))
             scores = self.state.scores_of(run[0])
@@ -154,11 +156,12 @@ class Placement:
                 columns.charge(scores.request, scores.podclass.cards, ords, +1)
                 charged.append((scores, ords))
             if len(ords) < wanted:
-                misfits.append((len(run), self.misfit(run[0])))
+                misfits.append((run, self.misfit(run[0])))
         for scores, ords in charged:
             columns.charge(scores.request, scores.podclass.cards, ords, -1)
         if misfits and len(fit.chosen) < needed:
-            fit.misfit = _worst(misfits, len(pods) - needed)
+            run, fit.misfit = _worst(misfits, len(pods) - needed)
+            fit.odd = run[0] if len(run) < len(pods) else None
         return fit
 
     def send(self, pod: Pod) -> None:
@@ -330,12 +333,12 @@ class Placement:
             self.trial.put("pods", pod.uid, told)
 
 
-def _worst(misfits: list[tuple[int, Misfit]], surplus: int) -> Misfit:
-    """Why too few fit: the first of so many misfits; room, where those whom no room helps are not needed."""
-    hopeless = [(count, each) for count, each in misfits if misfit_code(each) not in FOR_ROOM]
-    if len(hopeless) == len(misfits) or sum(count for count, _ in hopeless) > surplus:
-        return misfits[0][1]
-    return next(each for _, each in misfits if misfit_code(each) in FOR_ROOM)
+def _worst(misfits: list[tuple[list[Pod], Misfit]], surplus: int) -> tuple[list[Pod], Misfit]:
+    """Why too few fit: the first of these misfits; room, where those whom no room helps are not needed."""
+    hopeless = [(run, each) for run, each in misfits if misfit_code(each) not in FOR_ROOM]
+    if len(hopeless) == len(misfits) or sum(len(run) for run, _ in hopeless) > surplus:
+        return misfits[0]
+    return next((run, each) for run, each in misfits if misfit_code(each) in FOR_ROOM)
 
 
 def _cut(known: dict[Any, Any], count: int) -> None:

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from state.candidates import pick_node, refresh, roominess
 from state.companions import Companions
-from state.evictions import asked_before, count_rounds, forgotten_at, limited_until, preempt
+from state.evictions import limited_until, preempt
+from state.futility import Futility, asked_again_at
 from state.model.diagnoses import Diagnosis
 from state.model.limits import VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
 from state.model.podclass import refuses_preemption
@@ -30,7 +31,8 @@ Cost = tuple[int, ...]
 
 class Claim(Struct, frozen=True):
     """Who needs room. `name`: for people; `claimant`: owner or uid, to count futile rounds by; `priority`: above it
-    nobody is evicted; `gangs`: for whose minimum, empty for a single pod; `own`: gangs of which nobody is evicted.
+    nobody is evicted; `gangs`: for whose minimum, empty for a single pod; `own`: gangs of which nobody is evicted;
+    `pod`: uid of a single pod.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Claim(Struct, frozen=True):
     priority: int
     gangs: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    pod: str = ""
 
 
 class Plan(Struct, frozen=True):
@@ -63,9 +66,7 @@ class Preemption:
         self._going: dict[str, None] = {}  # victims, and those who must leave with them
         self._whole: dict[str, bool] = {}  # gang -> it could leave as a whole, a cache
         self._tolls: dict[str, dict[str, int]] = {}  # gang that leaves whole -> by budget, a cache
-        self._futile = ""
-        self._asked = asked_before(self.trial)
-        self._rounds = count_rounds(self.trial)
+        self._futility = Futility(self.trial)
         self._heaps: dict[bytes, list[tuple[Cost, str]]] = {}  # class -> nodes by cost
 
     def make_room(self, claim: Claim, wanted: Wanted) -> Diagnosis | None:
@@ -82,10 +83,10 @@ class Preemption:
             chosen = self._choose_in_other_orders(claim, wanted, mark)
         if chosen is None:
             self.placement.back_to(mark)
-            if not self._futile:
+            if not self._futility.why:
                 return None
-            self.trial.try_again_at(forgotten_at(self.trial))
-            return eviction_futile(claim.name, self._futile)
+            self.trial.try_again_at(asked_again_at(self.trial))
+            return eviction_futile(claim.name, self._futility.why)
         if claim.gangs:
             self._spare_some()
         victims = self._victims()
@@ -221,12 +222,13 @@ class Preemption:
             kept = [pod for pod in there if pod.nominated]
             placed = [pod for pod in there if not pod.nominated]
             victims = [pod for pod in placed if self._may_evict(claim, pod)]
+            victims.sort(key=self._importance, reverse=True)
             room = self._rooms[name] = Room(
                 state,
                 name,
                 leaving=[pod for pod in placed if comes_free(self.trial, pod)],
                 displaced=[pod for pod in kept if self._rank(pod) < claim.priority],
-                victims=sorted(victims, key=self._importance, reverse=True),
+                victims=self._futility.within(claim.claimant, victims),
             )
             for pod in placed:
                 if pod.uid in self._going:
@@ -236,8 +238,7 @@ class Preemption:
     def _with_kept(self, pod: Pod) -> list[Pod]:
         """All for whom room is kept together with the pod: its gang group, or it alone."""
         state, key = self.state, self.state.gang_key(pod)
-        gang = state.gangs.get(key)
-        keys = (gang.groups or (key,)) if gang is not None else ()
+        keys = state.partners.of(key) if key in state.gangs else ()
         uids = {uid: None for each in keys for uid in state.members.get(each, ())}
         return [state.pods[uid] for uid in sorted(uids) if uid in state.nominated] or [pod]
 
@@ -261,23 +262,7 @@ class Preemption:
             return False
         if refuses_preemption(bytes(pod.labels)):
             return False
-        return state.gang_key(pod) not in claim.own and not self._is_futile(claim, pod)
-
-    def _is_futile(self, claim: Claim, pod: Pod) -> bool:
-        """Whether its eviction was refused, or its owner's pods were evicted there for the claimant as often as policy
-        allows.
-        """
-        assert self.state.policy is not None
-        owner, node = f"{pod.namespace}/{pod.owner or pod.uid}", pod.node or pod.assumed
-        rounds = self._rounds.get((claim.claimant, owner, node), 0)
-        if pod.uid in self._asked:
-            why = f"the eviction of {pod.namespace}/{pod.name} was refused"
-        elif 0 < self.state.policy.evictions.futileMax <= rounds:
-            why = f"{rounds} pods of {owner} left {node} for it, and were put back"
-        else:
-            return False
-        self._futile = self._futile or why
-        return True
+        return state.gang_key(pod) not in claim.own and not self._futility.bars(claim.claimant, pod)
 
     def _importance(self, pod: Pod) -> tuple[int, int, int, str, str]:
         """Sorts victims from the most to the least important: of equals those without whom many others run in vain come
@@ -452,7 +437,7 @@ class Preemption:
             if victim.held_until_us:
                 self.placement.let_go(victim, gave_way(self.state.gang_key(victim), claim.name))
             else:
-                preempt(self.trial, victim, claim.claimant, claim.name)
+                preempt(self.trial, victim, claim.claimant, claim.name, claim.pod)
         told = preempting(claim.name if claim.gangs else "", sorted({*chosen.values()}), names)
         for uid, node in chosen.items():
             self.placement.nominate(self.state.pods[uid], node, told)

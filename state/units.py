@@ -7,6 +7,7 @@ holds nothing. A NonStrict one holds what it gathered until its wait time, and l
 from msgspec import Struct
 from msgspec.structs import replace
 
+from state.futility import claimant_of
 from state.holds import Holds
 from state.line import UPSTREAM, Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
@@ -115,10 +116,11 @@ class Units:
         return self._make_room(self.claim_of_single(pod), [(1, [pod])], key)
 
     def claim_of_single(self, pod: Pod) -> Claim:
-        """As who a single pod asks for room: a pod that its owner puts back goes on with its owner's count."""
+        """As who a single pod asks for room."""
         return Claim(
             name=f"{pod.namespace}/{pod.name}",
-            claimant=(pod.owner and f"{pod.namespace}/{pod.owner}") or pod.uid,
+            claimant=claimant_of(pod),
+            pod=pod.uid,
             priority=self._priority(pod),
             own=self._own(pod),
         )
@@ -136,8 +138,7 @@ class Units:
     def _own(self, pod: Pod) -> Keys:
         """The gangs of a single pod's group."""
         key = self.state.gang_key(pod)
-        gang = self.state.gangs.get(key)
-        return (gang.groups or (key,)) if gang is not None else ()
+        return self.state.partners.of(key) if key in self.state.gangs else ()
 
     def claim_of_group(self, unit: Unit, needed: list[Pod]) -> Claim:
         """As who a gang group asks for room for the members that it needs: as its least important one."""
@@ -203,6 +204,8 @@ class Units:
         lent = any(self._own(self.state.pods[uid]) != unit.gangs for uid in kept)
         if refusals:
             self._give_up(mark if lent else None, kept)
+            if not all(map(self.holds.may_hold, members)):
+                self._let_go(members, refusals[min(refusals)])
             self._refuse(members, refusals)
             return
         attempt = self._place_as_planned(members, kept) or self._place_somehow(members)
@@ -376,7 +379,10 @@ class Units:
             elif needed:  # what the others held could be what this one lacks the next time
                 attempt.holds = False
             if fit.misfit is not None:
-                attempt.short[key] = gang_misfit(fit.misfit, key, done, needed, gang.min_member)
+                odd = f"{fit.odd.namespace}/{fit.odd.name}" if fit.odd is not None else ""
+                attempt.short[key] = gang_misfit(
+                    fit.misfit, key, done, needed, gang.min_member, odd=odd
+                )
                 if not keeps:
                     break
         return attempt
@@ -398,11 +404,14 @@ class Units:
             for key in attempt.keepers:
                 self.holds.gather(key, members[key])
         else:
-            reason = attempt.short[next(reversed(attempt.short))]
-            for key in members:
-                for pod in self.line.held(key):
-                    self.placement.let_go(pod, reason)
+            self._let_go(members, attempt.short[next(reversed(attempt.short))])
             self._back_off(attempt)
+
+    def _let_go(self, members: dict[str, list[Pod]], reason: Diagnosis) -> None:
+        """The group gives up what it holds."""
+        for key in members:
+            for pod in self.line.held(key):
+                self.placement.let_go(pod, reason)
 
     def _back_off(self, attempt: Attempt) -> None:
         """Upstream's back-off of a PodGroup that was rejected, where the policy has one."""

@@ -89,8 +89,20 @@ def store_pod(trial: Trial, old: Pod | None, new: Pod) -> None:
             refresh_member(trial, state.gang_key(old))
     if new.node and (old is None or not old.node):
         mark_satisfied(trial, new)
+        _end_rounds(trial, new)
     elif old is not None and old.node and not new.node:
         unmark_satisfied(trial, new)
+
+
+def _end_rounds(trial: Trial, pod: Pod) -> None:
+    """The pod is bound: evictions for it, or for its gang, led somewhere, and speak against no more of them."""
+    state = trial.state
+    for claimant in (pod.uid, state.gang_key(pod)):
+        for key in sorted(state.rounds.of.get(claimant, ())):
+            trial.put(
+                "preempted", key, replace(state.tables["preempted"][key], claimant="", pod="")
+            )
+            trial.wake = True
 
 
 def let_go(pod: Pod) -> Pod:

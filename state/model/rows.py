@@ -271,8 +271,9 @@ class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Preempted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A victim that made room. `claimant`: owner or uid of who claimed it; `owner`: the victim's, or its uid; `gang`:
-    the victim's, if it leaves as a whole.
+    """A victim that made room. `claimant`: owner or uid of who claimed it, or the gangs, empty once they are bound;
+    `pod`: uid of a single pod that claimed it; `owner`: the victim's, or its uid; `gang`: the victim's, if it leaves as
+    a whole; `until_us`: when an old one is looked at again.
     """
 
     at_us: int
@@ -281,6 +282,8 @@ class Preempted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     namespace: str
     node: str
     owner: str
+    pod: str = ""
+    until_us: int = 0
 
 
 class Head(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

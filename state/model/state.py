@@ -17,6 +17,7 @@ from state.model.indexes import mark, mark_under
 from state.model.limits import CLASSES_MAX, LABEL_SETS_A_POD, LABEL_SETS_MIN
 from state.model.order import OrderKey, order_key
 from state.model.parked import Parked
+from state.model.partners import Partners
 from state.model.podclass import (
     GPU_CORE,
     Membership,
@@ -26,6 +27,7 @@ from state.model.podclass import (
     parse_membership,
 )
 from state.model.policy import PolicyInForce, needed_resources, to_policy
+from state.model.rounds import Rounds
 from state.model.rows import (
     TABLES,
     Budget,
@@ -95,16 +97,16 @@ class State:
         self.evicted: dict[str, dict[str, None]] = {}  # pod uid -> its evictions under way
         self.parked = Parked()
         self.shapes = Shapes()
-        self.for_room: dict[
-            str, dict[str, None]
-        ] = {}  # gang, or empty -> pods told that they lack room
+        #: Gang, or empty -> pods told that they lack room.
+        self.for_room: dict[str, dict[str, None]] = {}
         self._for_room_of: dict[str, str] = {}
         self._orders: dict[str, OrderKey] = {}  # a cache, see `order_of`
         self.claims: dict[str, dict[str, None]] = {}  # quota claim -> pod uids (see `claim_of`)
         self.groups_named: dict[str, dict[str, None]] = {}  # "ns/name" -> podgroup uids
         self.replicas = Replicas(self.workloads)
         self.budgets_in: dict[str, dict[str, None]] = {}  # namespace -> budget uids
-        self.partners: dict[str, dict[str, None]] = {}  # gang -> gangs whose group names it
+        self.partners = Partners(self.gangs)
+        self.rounds = Rounds()
         self.commands_of: dict[str, dict[str, None]] = {}  # pod uid -> its open commands
         self.card_users: dict[str, dict[tuple[str, int], dict[str, None]]] = {}
         self.classes: dict[bytes, ClassScores] = {}
@@ -258,6 +260,8 @@ class State:
             self._gang_changed(key, old, new)
         elif table == "head":
             self._head_changed(new)
+        elif table == "preempted":
+            self.rounds.changed(key, old, new)
         elif table == "policy":
             self._policy_changed(new)
         else:
@@ -343,10 +347,7 @@ class State:
         mark(self.resting, key, new is not None and new.rest_until_us > 0)
         self.replicas.formed(key, new is not None)
         self._forget_shape(key)
-        for other in old.groups if old is not None else ():
-            mark_under(self.partners, other, key, False)
-        for other in new.groups if new is not None else ():
-            mark_under(self.partners, other, key, True)
+        self.partners.changed(key, old, new)
 
     def _forget_shape(self, gang: str) -> None:
         self.shapes.forget(gang, parked=gang in self.parked.gangs)

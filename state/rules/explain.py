@@ -57,22 +57,26 @@ def pod_misfit(misfit: Misfit) -> Diagnosis:
 
 
 def gang_misfit(
-    misfit: Misfit, gang: str, placeable: int, needed: int, min_member: int
+    misfit: Misfit, gang: str, placeable: int, needed: int, min_member: int, *, odd: str
 ) -> Diagnosis:
-    """Diagnosis of the members of a gang that does not fit whole."""
+    """Diagnosis of the members of a gang that does not fit whole; `odd`: the first who doesn't, of members who are not
+    alike.
+    """
     details = {
         "gang": gang,
         "min_member": min_member,
         "placeable": placeable,
         "needed": needed,
+        **({"member": odd} if odd else {}),
         **_details(misfit),
     }
+    next_one = f"the next one, {odd}," if odd else "the next one"
     return Diagnosis(
         code=misfit_code(misfit),
         details={name: details[name] for name in sorted(details)},
         message=(
             f"{placeable} of {needed} members that gang {gang} still needs can be placed; "
-            f"for the next one {misfit_text(misfit)}"
+            f"for {next_one} {misfit_text(misfit)}"
         ),
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.builders import Core, ended, gone, node
+from tests.builders import Core, Json, ended, gone, member, node, podgroup
 from tests.unit.state.test_preemption import (
     SECOND_US,
     evicted,
@@ -94,13 +94,86 @@ def test_rounds_that_lead_nowhere_end() -> None:
     assert {"u3": "m"} == kept(core)
 
 
-def test_old_rounds_are_forgotten() -> None:
-    """An hour later they count no more, and the claimant goes on without other news."""
+def test_old_rounds_count_as_long_as_somebody_waits() -> None:
+    """For the claimant, or another of its owner: hours later, too. An hour after the last one is gone they don't."""
     core = Core(evictions={"futileMax": 1})
     core.see(node("n", 100), runs("r0", "n", owner="ReplicaSet/r"), urgent("u0", owner="Job/u"))
-    begun_us = core.journal.now_us
     _comes_back(core, 0)
     assert "EvictionFutile" == core.code("u1")
-    assert begun_us + 3_600 * SECOND_US == core.decisions[-1].next_deadline_us
+    for _ in range(3):
+        later(core, 3_600)
+        assert (["r0"], "EvictionFutile") == (list(evicted(core)), core.code("u1"))
+    core.see(gone("pods", "u1"))
+    core.see(urgent("u2", owner="Job/u"))
+    assert "EvictionFutile" == core.code("u2")
+    core.see(gone("pods", "u2"))
     later(core, 3_600)
+    assert {} == core.state.tables["preempted"]
+    core.see(urgent("u3", owner="Job/u"))
     assert "r1" in evicted(core)
+
+
+def test_gangs_count_rounds_as_long_as_they_wait() -> None:
+    """The same for a gang: three victims in all, however long it waits."""
+    core = Core(gangs={"enablePreemption": True})
+    core.see(node("n", 100), runs("r0", "n", owner="ReplicaSet/r"), podgroup("g", 1))
+    core.see(member("g-0", "g", spec={"priority": 10}), topic="pods")
+    for number in range(3):
+        core.see(ended(evicted(core)[f"r{number}"]), topic="results")
+        again = runs(f"r{number + 1}", "n", owner="ReplicaSet/r")
+        core.see(gone("pods", f"r{number}"), again)
+        later(core, 60)
+    for _ in range(3):
+        later(core, 3_600)
+    assert ["r0", "r1", "r2"] == list(evicted(core))
+    assert "EvictionFutile" == core.code("g-0")
+
+
+def test_rounds_that_led_to_a_bind_are_not_futile() -> None:
+    """Six replicas of one owner evict six of another, one after the other and at once: each gets its room."""
+    core = Core()
+    core.see(
+        node("n", 600), *(runs(f"r{number}", "n", owner="ReplicaSet/r") for number in range(6))
+    )
+    core.see(urgent("u0", owner="ReplicaSet/u"))
+    _moves_in(core, "u0")
+    core.see(*(urgent(f"u{number}", owner="ReplicaSet/u") for number in range(1, 6)))
+    assert 6 == len(evicted(core))
+    for number in range(1, 6):
+        _moves_in(core, f"u{number}")
+    assert {} == core.state.rounds.of
+
+
+def _moves_in(core: Core, name: str) -> None:
+    """The victims of the pod's node leave, and it is bound there."""
+    leave(core, *(key for key in evicted(core) if f"uid-{key}" in core.state.pods))
+    rest(core)
+    core.see(urgent(name, owner="ReplicaSet/u", node=core.binds()[name], rv=2))
+    rest(core)
+
+
+def test_the_first_round_may_take_more_than_the_limit_and_the_next_ones_only_what_is_left() -> None:
+    """Four small pods of one owner make room for a large one; put back, they are not asked again."""
+    core = Core()
+    small = [runs(f"r{number}", "n", owner="ReplicaSet/r") for number in range(4)]
+    core.see(node("n", 400), *small, urgent("u", cpu=400))
+    assert 4 == len(evicted(core))
+    leave(core, *evicted(core))
+    assert "u" in core.binds()
+
+
+def test_a_round_does_not_go_beyond_the_limit() -> None:
+    """Two victims a time and three allowed: the second round would be the fourth victim."""
+    core = Core()
+    core.see(node("n", 200), *_pair(0), urgent("u", cpu=200))
+    assert ["r0", "s0"] == sorted(evicted(core))
+    for name in ("r0", "s0"):
+        core.see(ended(evicted(core)[name]), topic="results")
+    core.see(gone("pods", "r0"), gone("pods", "s0"), *_pair(1))
+    rest(core)
+    later(core, 60)
+    assert (["r0", "s0"], "EvictionFutile") == (sorted(evicted(core)), core.code("u"))
+
+
+def _pair(number: int) -> list[Json]:
+    return [runs(f"{name}{number}", "n", owner="ReplicaSet/r") for name in "rs"]

@@ -100,3 +100,16 @@ def test_a_plan_that_needs_no_victims_is_carried_out_at_once() -> None:
     core.see(podgroup("g", 3), *[member(f"g-{n}", "g", cpu, spec=urgent) for n, cpu in sizes])
     rest(core)
     assert (["g-b", "g-c", "g-d"], {}) == (sorted(core.binds()), evicted(core))
+
+
+def test_who_keeps_the_others_back_is_named() -> None:
+    """Four members, of whom one fits nowhere: the three that fit hear which (7-G13). Where all are alike nobody is."""
+    core = Core()
+    core.see(node("n", 1_000), podgroup("g", 4), *sized("g", a=2_000, b=100, c=100, d=100))
+    for name in ("g-a", "g-b"):
+        told = core.pod(name).diagnosis
+        assert ("InsufficientResources", "default/g-a") == (told.code, told.details["member"])
+        assert "for the next one, default/g-a, no node fits" in told.message
+    core = Core()
+    core.see(node("n", 100), podgroup("g", 2), *sized("g", a=100, b=100))
+    assert "member" not in core.pod("g-a").diagnosis.details
