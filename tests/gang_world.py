@@ -37,6 +37,7 @@ class GangKind:
     priority: int = 0
     wait_s: int = 5
     grouped: bool = False
+    ring: bool = False  # it names only the next one of its gang group
     disruption: str = "single"
 
     @property
@@ -74,13 +75,8 @@ class Setting:
         """The PodGroup of a gang, or its Workload."""
         kind = self.gangs[number]
         said = {f"{PREFIX}/mode": kind.mode, f"{PREFIX}/match-policy": kind.match}
-        if kind.grouped and kind.group != UPSTREAM:
-            names = [
-                f"default/{self.name_of(other)}"
-                for other, each in enumerate(self.gangs)
-                if each.grouped and each.group != UPSTREAM
-            ]
-            said[f"{PREFIX}/groups"] = json.dumps(names)
+        if kind.grouped:
+            said[f"{PREFIX}/groups"] = json.dumps(self._partners(number))
         if kind.group in (NATIVE, WORKLOAD):
             said[f"{PREFIX}/waiting-time"] = f"{kind.wait_s}s"
         if kind.group == WORKLOAD:
@@ -91,11 +87,17 @@ class Setting:
             f"g{number}",
             minimum,
             rv,
-            annotations=said if kind.group != UPSTREAM else {},
+            annotations=said,
             group=kind.group,
             schedule_timeout_us=timeout_us,
             **own,
         )
+
+    def _partners(self, number: int) -> list[str]:
+        group = [other for other, each in enumerate(self.gangs) if each.grouped]
+        if self.gangs[number].ring:
+            group = [group[(group.index(number) + 1) % len(group)]]
+        return [f"default/{self.name_of(other)}" for other in group]
 
     def name_of(self, number: int) -> str:
         """The gang's name."""
@@ -290,7 +292,7 @@ class World:
                 self._check_plan(eviction.reason)
         for key in bound:
             if key and key not in before:
-                for each in dict.fromkeys((key, *state.gangs[key].groups)):
+                for each in self._together(key):
                     assert self._missing(each) <= 0, f"{each} is bound in part, for {key}"
         self._check_times(decision)
         self._check_rooms(decision)
@@ -307,6 +309,16 @@ class World:
         waiting += sum(1 for p in pods if p.nominated and planned)
         running = sum(1 for p in pods if p.node)
         return gang.min_member - waiting - (running if gang.match == MATCHES[1] else 0)
+
+    def _together(self, key: str) -> list[str]:
+        """The gang, its partners, theirs, and so on."""
+        found = [key]
+        for each in found:
+            gang = self.core.state.gangs.get(each)
+            found += [
+                other for other in (gang.groups if gang is not None else ()) if other not in found
+            ]
+        return found
 
     def _members(self, key: str) -> list[Pod]:
         state = self.core.state
@@ -332,8 +344,7 @@ class World:
     def _check_plan(self, reason: str) -> None:
         """Where room is made for a gang, all of it has room then, and all of its group."""
         claimant = reason.rpartition(" ")[2]
-        gang = self.core.state.gangs.get(claimant)
-        for key in (claimant, *gang.groups) if gang is not None else ():
+        for key in self._together(claimant) if claimant in self.core.state.gangs else ():
             assert self._missing(key, planned=True) <= 0, f"evictions for half of {claimant}"
 
     def _check_times(self, decision: Decision) -> None:
@@ -376,8 +387,7 @@ class World:
         ready = [p for p in waiting if not (p.nominated or p.backoff_us > state.timestamp_us)]
         found = [p.name for p in ready if not state.gang_key(p) and self._slots(p)]
         for key in {state.gang_key(p): None for p in ready if state.gang_key(p)}:
-            gang = state.gangs[key]
-            groups = gang.groups or (key,)
+            groups = self._together(key)
             if any(state.gangs.get(each) is None or not self._may_go(each) for each in groups):
                 continue
             missing = {each: max(self._missing(each, planned=True), 0) for each in groups}

@@ -43,6 +43,7 @@ KINDS = st.builds(
     priority=st.sampled_from((0, 0, 5, 10)),
     wait_s=st.sampled_from((5, 20)),
     grouped=st.booleans(),
+    ring=st.booleans(),
     disruption=st.sampled_from(("single", "all")),
 )
 SETTINGS = st.builds(
