@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from state.companions import leaves_whole
-from state.futility import PREEMPT, SEQUENCE_LENGTH
+from state.futility import PREEMPT, SEQUENCE_LENGTH, Claim
 from state.model.limits import MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
 from state.model.state import State, place_of
@@ -24,22 +24,21 @@ def send_evictions(trial: Trial) -> None:
             _send(trial, key, evictions[key])
 
 
-def preempt(trial: Trial, victim: Pod, claimant: str, name: str, pod: str) -> None:
-    """Asks for the eviction of a victim that makes room for the unit `name`, which counts as `claimant`; `pod`: its
-    uid, if it is a single one.
-    """
+def preempt(trial: Trial, victim: Pod, claim: Claim) -> None:
+    """Asks for the eviction of a victim that makes room for the claimant."""
     key = f"{PREEMPT}{trial.sequence:020d}-{victim.uid}"
     gang = trial.state.gang_key(victim)
-    reason = f"PreemptionByScheduler: makes room for {name}"
+    reason = f"PreemptionByScheduler: makes room for {claim.name}"
     trial.put("evictions", key, Eviction(id=key, reason=reason, uid=victim.uid))
     note = Preempted(
         at_us=trial.now_us,
-        claimant=claimant,
+        claimant=claim.claimant,
+        for_gangs=claim.needy,
+        for_pod=claim.pod,
         gang=gang if leaves_whole(trial.state, gang) else "",
         namespace=victim.namespace,
         node=victim.node or victim.assumed,
         owner=f"{victim.namespace}/{victim.owner or victim.uid}",
-        pod=pod,
     )
     trial.put("preempted", key, note)
 

@@ -4,6 +4,9 @@ An eviction counts against its claimant until that is bound, or nobody waits any
 `state.preemption` for victims, by `state.cycle` to forget.
 """
 
+from collections.abc import Iterable
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from state.model.limits import FUTILE_WINDOW_US
@@ -17,6 +20,21 @@ PREEMPT = "preempt-"
 SEQUENCE_LENGTH = len(PREEMPT) + 21
 
 
+class Claim(Struct, frozen=True):
+    """Who needs room. `name`: for people; `claimant`: owner or uid, to count futile rounds by; `priority`: above it
+    nobody is evicted; `gangs`: who starts together, empty for a single pod; `needy`: those for whose minimum; `own`:
+    gangs of which nobody is evicted; `pod`: uid of a single pod.
+    """
+
+    name: str
+    claimant: str
+    priority: int
+    gangs: tuple[str, ...] = ()
+    needy: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    pod: str = ""
+
+
 class Futility:
     """What is known when a plan is made. `why`: what has barred a victim."""
 
@@ -28,43 +46,35 @@ class Futility:
         self._asked = _asked_before(trial)
         self._rounds = _count_rounds(state)
 
-    def bars(self, claimant: str, pod: Pod) -> bool:
+    def bars(self, claim: Claim, pod: Pod) -> bool:
         """Whether its eviction was refused, or its owner's pods were evicted there for the claimant as often as policy
         allows.
         """
-        rounds = self._rounds_of(claimant, pod)
         if pod.uid in self._asked:
             self._say(f"the eviction of {pod.namespace}/{pod.name} was refused")
-        elif 0 < self._max <= rounds:
-            self._say_rounds(pod, rounds)
-        else:
-            return False
-        return True
+            return True
+        return 0 < self._max <= self._rounds_of(claim, pod) and self._say_rounds(claim, pod)
 
-    def within(self, claimant: str, victims: list[Pod]) -> list[Pod]:
-        """Of these possible victims on one node as many of each owner as policy allows still; where none of it was
-        evicted there for the claimant yet, all.
-        """
+    def exceeds(self, claim: Claim, leaving: Iterable[Pod]) -> bool:
+        """Whether so many who leave would be more than policy allows. The first round may be of any size."""
         if not self._max or not self._rounds:
-            return victims
-        left: dict[str, int] = {}
-        found = []
-        for pod in victims:
-            owner, rounds = _owner_of(pod), self._rounds_of(claimant, pod)
-            if rounds and not left.setdefault(owner, self._max - rounds):
-                self._say_rounds(pod, rounds)
-                continue
-            if rounds:
-                left[owner] -= 1
-            found.append(pod)
-        return found
+            return False
+        more: dict[tuple[str, str], list[Pod]] = {}
+        for pod in leaving:
+            more.setdefault((_owner_of(pod), pod.node or pod.assumed), []).append(pod)
+        return any(
+            0 < self._rounds_of(claim, pods[0]) > self._max - len(pods)
+            and self._say_rounds(claim, pods[0])
+            for pods in more.values()
+        )
 
-    def _rounds_of(self, claimant: str, pod: Pod) -> int:
-        return self._rounds.get((claimant, _owner_of(pod), pod.node or pod.assumed), 0)
+    def _rounds_of(self, claim: Claim, pod: Pod) -> int:
+        return self._rounds.get((claim.claimant, _owner_of(pod), pod.node or pod.assumed), 0)
 
-    def _say_rounds(self, pod: Pod, rounds: int) -> None:
-        node = pod.node or pod.assumed
+    def _say_rounds(self, claim: Claim, pod: Pod) -> bool:
+        rounds, node = self._rounds_of(claim, pod), pod.node or pod.assumed
         self._say(f"{rounds} pods of {_owner_of(pod)} left {node} for it, and were put back")
+        return True
 
     def _say(self, why: str) -> None:
         self.why = self.why or why
@@ -78,16 +88,23 @@ def claimant_of(pod: Pod) -> str:
 def forget_old(trial: Trial) -> None:
     """Forgets evictions that no limit and no count asks for any more."""
     preempted: dict[str, Preempted] = trial.state.tables["preempted"]
+    heirs: dict[str, str] | None = None
     for key in sorted(preempted):
         note = preempted[key]
         if note.at_us + FUTILE_WINDOW_US > trial.now_us:
             return
         if note.until_us > trial.now_us:
             continue
-        heir = _heir_of(trial.state, note)
+        heirs = _heirs(trial.state) if heirs is None else heirs
+        heir = (
+            _heir_of(trial.state, note, heirs)
+            if _is_gone(trial.state, key[SEQUENCE_LENGTH:])
+            else None
+        )
         kept = None
         if heir is not None:
-            kept = replace(note, pod=heir, until_us=trial.now_us + FUTILE_WINDOW_US)
+            until_us = trial.now_us + FUTILE_WINDOW_US
+            kept = replace(note, for_pod=heir, until_us=until_us)
         trial.put("preempted", key, kept)
 
 
@@ -108,39 +125,53 @@ def _asked_before(trial: Trial) -> dict[str, None]:
 def _count_rounds(state: State) -> dict[tuple[str, str, str], int]:
     """How many victims left in vain, by claimant, owner and node: whom room is kept for still may come in."""
     counts: dict[tuple[str, str, str], int] = {}
-    kept: dict[str, bool] = {}
+    kept: dict[tuple[str, ...], bool] = {}
     preempted: dict[str, Preempted] = state.tables["preempted"]
-    for note in preempted.values():
-        claim = note.pod or note.claimant
-        if claim not in kept:
-            kept[claim] = _is_kept(state, note)
-        if note.claimant and not kept[claim]:
+    for uid, note in ((key[SEQUENCE_LENGTH:], note) for key, note in preempted.items()):
+        claimants = claimants_of(note)
+        if claimants not in kept:
+            kept[claimants] = not claimants or _is_kept(state, note)
+        if not kept[claimants] and _is_gone(state, uid):
             key = note.claimant, note.owner, note.node
             counts[key] = counts.get(key, 0) + 1
     return counts
 
 
+def _is_gone(state: State, victim: str) -> bool:
+    """Whether the victim has left, or does; else its eviction was refused."""
+    pod = state.pods.get(victim)
+    return pod is None or state.is_leaving(pod)
+
+
 def _is_kept(state: State, note: Preempted) -> bool:
     """Whether room is still kept for whom the victim left."""
-    if note.pod:
-        return note.pod in state.nominated
-    gangs = claimants_of(note)
-    return any(uid in state.nominated for gang in gangs for uid in state.members.get(gang, ()))
+    if note.for_pod:
+        return note.for_pod in state.nominated
+    return any(
+        uid in state.nominated for gang in note.for_gangs for uid in state.members.get(gang, ())
+    )
 
 
-def _heir_of(state: State, note: Preempted) -> str | None:
+def _heirs(state: State) -> dict[str, str]:
+    """As who waiting pods with an owner count -> uid of the first of them."""
+    found: dict[str, str] = {}
+    for uid in sorted(state.waiting):
+        pod = state.pods[uid]
+        if pod.owner:
+            found.setdefault(claimant_of(pod), uid)
+    return found
+
+
+def _heir_of(state: State, note: Preempted, heirs: dict[str, str]) -> str | None:
     """Who waits for the room still: the uid of the pod, or of another of its owner; empty: its gangs; None: nobody."""
-    if not note.pod:
-        gangs = claimants_of(note)
+    if not note.for_pod:
+        gangs = note.for_gangs
         waits = any(uid in state.waiting for gang in gangs for uid in state.members.get(gang, ()))
         return "" if waits else None
-    pod = state.pods.get(note.pod)
+    pod = state.pods.get(note.for_pod)
     if pod is not None and not (pod.node or pod.deleted_us or pod.phase in FINISHED):
-        return note.pod
-    if note.claimant == note.pod:
-        return None
-    pods = (state.pods[uid] for uid in state.waiting)
-    return min((pod.uid for pod in pods if claimant_of(pod) == note.claimant), default=None)
+        return note.for_pod
+    return heirs.get(note.claimant)
 
 
 def _owner_of(pod: Pod) -> str:

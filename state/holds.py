@@ -71,7 +71,7 @@ class Holds:
         behind = []
         for other in (*(self.line.group(keys) for keys in holders), *self._nominated(holders)):
             other_rank = other.key.negative_priority, other.key.negative_sub_priority
-            is_own = (other.uid, other.gangs) == (unit.uid, unit.gangs)
+            is_own = other.uid == unit.uid and all(key in unit.gangs for key in other.gangs)
             equal = equals and other.gangs in holders and other.key > unit.key
             if not is_own and (other_rank > rank or equal):
                 behind.append(other)
@@ -98,13 +98,13 @@ class Holds:
                 groups[keys] = None
         return [*singles, *(self.line.group(keys) for keys in groups)]
 
-    def give_way(self, other: Unit, unit: str) -> None:
-        """The other one gives up all that it holds and is nominated for."""
+    def give_way(self, other: Unit, unit: str, *, spare: Keys = ()) -> None:
+        """The other one gives up all that it holds and is nominated for, but for gangs that belong to the unit, too."""
         state = self.state
         if other.uid:
             pod = state.pods[other.uid]
             self.placement.let_go(pod, gave_way(state.gang_key(pod), unit))
-        for key in other.gangs:
+        for key in (each for each in other.gangs if each not in spare):
             for pod in (*self.line.held(key), *self.line.nominated(key)):
                 self.placement.let_go(pod, gave_way(key, unit))
 

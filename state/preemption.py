@@ -8,13 +8,14 @@ and again. Called by `state.units` once nothing else helps.
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from state.candidates import pick_node, refresh, roominess
 from state.companions import Companions
 from state.evictions import limited_until, preempt
-from state.futility import Futility, asked_again_at
+from state.futility import Claim, Futility, asked_again_at
 from state.model.diagnoses import Diagnosis
 from state.model.limits import VICTIM_NODES_MIN, VICTIM_NODES_PERCENT
 from state.model.podclass import refuses_preemption
@@ -27,20 +28,6 @@ from state.room import Room, comes_free
 from state.rules.explain import eviction_futile, evictions_limited, gave_way, preempting
 
 Cost = tuple[int, ...]
-
-
-class Claim(Struct, frozen=True):
-    """Who needs room. `name`: for people; `claimant`: owner or uid, to count futile rounds by; `priority`: above it
-    nobody is evicted; `gangs`: for whose minimum, empty for a single pod; `own`: gangs of which nobody is evicted;
-    `pod`: uid of a single pod.
-    """
-
-    name: str
-    claimant: str
-    priority: int
-    gangs: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
-    pod: str = ""
 
 
 class Plan(Struct, frozen=True):
@@ -222,13 +209,12 @@ class Preemption:
             kept = [pod for pod in there if pod.nominated]
             placed = [pod for pod in there if not pod.nominated]
             victims = [pod for pod in placed if self._may_evict(claim, pod)]
-            victims.sort(key=self._importance, reverse=True)
             room = self._rooms[name] = Room(
                 state,
                 name,
                 leaving=[pod for pod in placed if comes_free(self.trial, pod)],
                 displaced=[pod for pod in kept if self._rank(pod) < claim.priority],
-                victims=self._futility.within(claim.claimant, victims),
+                victims=sorted(victims, key=self._importance, reverse=True),
             )
             for pod in placed:
                 if pod.uid in self._going:
@@ -262,7 +248,7 @@ class Preemption:
             return False
         if refuses_preemption(bytes(pod.labels)):
             return False
-        return state.gang_key(pod) not in claim.own and not self._futility.bars(claim.claimant, pod)
+        return state.gang_key(pod) not in claim.own and not self._futility.bars(claim, pod)
 
     def _importance(self, pod: Pod) -> tuple[int, int, int, str, str]:
         """Sorts victims from the most to the least important: of equals those without whom many others run in vain come
@@ -328,7 +314,14 @@ class Preemption:
         if not fits:
             return None
         broken = [pod for pod in forbidden if pod.uid not in kept]
-        return Plan([*broken, *(pod for pod in allowed if pod.uid not in kept)], len(broken))
+        victims = [*broken, *(pod for pod in allowed if pod.uid not in kept)]
+        leaving = {pod.uid: pod for pod in (*room.taken.values(), *self._with_companions(victims))}
+        return (
+            None if self._futility.exceeds(claim, leaving.values()) else Plan(victims, len(broken))
+        )
+
+    def _with_companions(self, victims: Iterable[Pod]) -> list[Pod]:
+        return [pod for victim in victims for pod in (victim, *self._companions.of(victim))]
 
     def _by_budget(self, claim: Claim, room: Room) -> tuple[list[Pod], list[Pod]]:
         """Possible victims, the least important first: whom budgets let go, and, if policy lets us, whom they don't.
@@ -437,7 +430,7 @@ class Preemption:
             if victim.held_until_us:
                 self.placement.let_go(victim, gave_way(self.state.gang_key(victim), claim.name))
             else:
-                preempt(self.trial, victim, claim.claimant, claim.name, claim.pod)
+                preempt(self.trial, victim, claim)
         told = preempting(claim.name if claim.gangs else "", sorted({*chosen.values()}), names)
         for uid, node in chosen.items():
             self.placement.nominate(self.state.pods[uid], node, told)

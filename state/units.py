@@ -7,7 +7,7 @@ holds nothing. A NonStrict one holds what it gathered until its wait time, and l
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state.futility import claimant_of
+from state.futility import Claim, claimant_of
 from state.holds import Holds
 from state.line import UPSTREAM, Keys, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
@@ -16,7 +16,7 @@ from state.model.rows import Pod, PodGroup
 from state.model.state import State, place_of
 from state.packing import Wanted, may_fit, other_orders
 from state.placement import Mark, Placement, runs
-from state.preemption import Claim, Preemption
+from state.preemption import Preemption
 from state.room import comes_free
 from state.rules.explain import (
     backing_off,
@@ -32,13 +32,13 @@ from state.rules.explain import (
 class Attempt(Struct):
     """What came of placing the minimums: `short` says for each gang that lacks some why; `surplus` waits its turn.
 
-    `keepers`: gangs that hold what they gathered; `holds`: no gang of the group forbids that.
+    `keepers`: gangs that hold what they gathered; `forbids`: those for whom nobody that waits for them may hold any.
     """
 
     short: dict[str, Diagnosis]
     surplus: list[Pod]
     keepers: list[str]
-    holds: bool = True
+    forbids: list[str] = []
 
 
 class Units:
@@ -147,6 +147,7 @@ class Units:
             claimant=", ".join(unit.gangs),
             priority=min(map(self._priority, needed)),
             gangs=unit.gangs,
+            needy=tuple(sorted({self.state.gang_key(pod) for pod in needed})),
             own=unit.gangs,
         )
 
@@ -204,8 +205,8 @@ class Units:
         lent = any(self._own(self.state.pods[uid]) != unit.gangs for uid in kept)
         if refusals:
             self._give_up(mark if lent else None, kept)
-            if not all(map(self.holds.may_hold, members)):
-                self._let_go(members, refusals[min(refusals)])
+            forbids = [key for key in members if not self.holds.may_hold(key)]
+            self._let_go(members, forbids, refusals[min(refusals)])
             self._refuse(members, refusals)
             return
         attempt = self._place_as_planned(members, kept) or self._place_somehow(members)
@@ -363,7 +364,7 @@ class Units:
 
     def _place_in_order(self, members: dict[str, list[Pod]]) -> Attempt:
         """Places them gang by gang; stops at one that would not hold what it gathered."""
-        attempt = Attempt(short={}, surplus=[], keepers=[])
+        attempt = Attempt(short={}, surplus=[], keepers=[], forbids=[])
         for key, pods in members.items():
             gang = self.state.gangs[key]
             needed = self.line.needed(key, gang)
@@ -377,8 +378,10 @@ class Units:
             if keeps:
                 attempt.keepers.append(key)
             elif needed:  # what the others held could be what this one lacks the next time
-                attempt.holds = False
-            if fit.misfit is not None:
+                attempt.forbids.append(key)
+            if fit.misfit is None and done < needed:
+                attempt.short[key] = members_missing(key, needed, gang.min_member)
+            elif fit.misfit is not None:
                 odd = f"{fit.odd.namespace}/{fit.odd.name}" if fit.odd is not None else ""
                 attempt.short[key] = gang_misfit(
                     fit.misfit, key, done, needed, gang.min_member, odd=odd
@@ -388,9 +391,13 @@ class Units:
         return attempt
 
     def _refuse(self, members: dict[str, list[Pod]], refusals: dict[str, Diagnosis]) -> None:
-        """Tells every ready member of the group what its gang, or a partner, lacks."""
-        partner = min(refusals)
+        """Tells every ready member of the group what its gang, or a partner that it waits for, lacks."""
         for key, pods in members.items():
+            partner = min(
+                (each for each in self.state.partners.of(key) if each in refusals), default=""
+            )
+            if not partner:
+                continue  # it is only named by a gang that can't start
             reason = refusals.get(key) or partner_waits(key, partner, refusals[partner])
             for pod in pods:
                 if pod.uid in self.state.waiting and pod.uid not in self.state.nominated:
@@ -400,17 +407,18 @@ class Units:
 
     def _stay(self, members: dict[str, list[Pod]], attempt: Attempt) -> None:
         """The group can't start now: what may hold gathers, all else holds nothing."""
-        if attempt.holds:
+        if not attempt.forbids:
             for key in attempt.keepers:
                 self.holds.gather(key, members[key])
         else:
-            self._let_go(members, attempt.short[next(reversed(attempt.short))])
+            self._let_go(members, attempt.forbids, attempt.short[next(reversed(attempt.short))])
             self._back_off(attempt)
 
-    def _let_go(self, members: dict[str, list[Pod]], reason: Diagnosis) -> None:
-        """The group gives up what it holds."""
+    def _let_go(self, members: dict[str, list[Pod]], forbids: list[str], reason: Diagnosis) -> None:
+        """Gangs that wait for one that forbids holding give up what they hold; others are only named by such a gang."""
         for key in members:
-            for pod in self.line.held(key):
+            together = self.state.partners.of(key)
+            for pod in self.line.held(key) if any(each in together for each in forbids) else ():
                 self.placement.let_go(pod, reason)
 
     def _back_off(self, attempt: Attempt) -> None:
@@ -431,10 +439,10 @@ class Units:
         younger of its own rank, for the two could wait for each other.
         """
         mark = self.placement.mark()
-        behind = self.holds.behind(unit, equals=failed.holds)
+        behind = self.holds.behind(unit, equals=not failed.forbids)
         if len(behind) > 1:  # where all of them would do nothing, they are not asked one by one
             for other in behind:
-                self.holds.give_way(other, ", ".join(unit.gangs))
+                self.holds.give_way(other, ", ".join(unit.gangs), spare=unit.gangs)
             for key in members:
                 for pod in self.line.held(key):
                     self.placement.renounce(pod)
@@ -443,7 +451,7 @@ class Units:
             self.placement.back_to(mark)
             behind = behind if could else []
         for other in behind:
-            self.holds.give_way(other, ", ".join(unit.gangs))
+            self.holds.give_way(other, ", ".join(unit.gangs), spare=unit.gangs)
             attempt = self._place_somehow(members)
             if not attempt.short:
                 self._in_vain.clear()

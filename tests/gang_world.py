@@ -37,7 +37,7 @@ class GangKind:
     priority: int = 0
     wait_s: int = 5
     grouped: bool = False
-    ring: bool = False  # it names only the next one of its gang group
+    ring: bool = False  # it names only the next gang, which may name nobody
     disruption: str = "single"
 
     @property
@@ -96,7 +96,7 @@ class Setting:
     def _partners(self, number: int) -> list[str]:
         group = [other for other, each in enumerate(self.gangs) if each.grouped]
         if self.gangs[number].ring:
-            group = [group[(group.index(number) + 1) % len(group)]]
+            group = [(number + 1) % len(self.gangs)]
         return [f"default/{self.name_of(other)}" for other in group]
 
     def name_of(self, number: int) -> str:

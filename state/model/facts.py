@@ -99,9 +99,8 @@ def _end_rounds(trial: Trial, pod: Pod) -> None:
     state = trial.state
     for claimant in (pod.uid, state.gang_key(pod)):
         for key in sorted(state.rounds.of.get(claimant, ())):
-            trial.put(
-                "preempted", key, replace(state.tables["preempted"][key], claimant="", pod="")
-            )
+            note = state.tables["preempted"][key]
+            trial.put("preempted", key, replace(note, for_gangs=(), for_pod=""))
             trial.wake = True
 
 

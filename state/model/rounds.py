@@ -17,8 +17,6 @@ class Rounds:
                 mark_under(self.of, each, key, there)
 
 
-def claimants_of(note: Preempted) -> list[str]:
+def claimants_of(note: Preempted) -> tuple[str, ...]:
     """The pod, or the gangs, for which the victim left; empty: they are bound."""
-    if note.pod:
-        return [note.pod]
-    return note.claimant.split(", ") if note.claimant else []
+    return (note.for_pod,) if note.for_pod else note.for_gangs

@@ -271,18 +271,19 @@ class Eviction(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Preempted(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """A victim that made room. `claimant`: owner or uid of who claimed it, or the gangs, empty once they are bound;
-    `pod`: uid of a single pod that claimed it; `owner`: the victim's, or its uid; `gang`: the victim's, if it leaves as
-    a whole; `until_us`: when an old one is looked at again.
+    """A victim that made room. `claimant`: owner or uid of who claimed it, or the gangs; `for_pod`: uid of the pod,
+    `for_gangs`: gangs for whose minimum, neither once they are bound; `owner`: the victim's, or its uid; `gang`: the
+    victim's, if it leaves as a whole; `until_us`: when an old one is looked at again.
     """
 
     at_us: int
     claimant: str
+    for_gangs: tuple[str, ...] = ()
+    for_pod: str = ""
     gang: str = ""
     namespace: str
     node: str
     owner: str
-    pod: str = ""
     until_us: int = 0
 
 

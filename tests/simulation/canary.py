@@ -20,6 +20,7 @@ import schemas.observations
 from schemas.envelope import CheckpointManifest, EvictPod
 from schemas.topics import DECISIONS
 from state import machine
+from state.futility import Claim
 from state.holds import Holds
 from state.line import Line
 from state.model.facts import forget_facts
@@ -28,7 +29,7 @@ from state.model.seen import CommandEndSeen, GoneSeen, PodGroupSeen
 from state.model.state import State
 from state.model.trial import Trial
 from state.placement import Placement
-from state.preemption import Claim, Preemption
+from state.preemption import Preemption
 from streams.chain import Chain, read_header
 from streams.checkpoints import CheckpointStore
 from streams.place import Places

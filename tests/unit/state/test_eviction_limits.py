@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.builders import Core, Json, ended, gone, member, node, podgroup
+from tests.builders import START_US, Core, Json, ended, gone, member, node, podgroup
+from tests.unit.state.test_gangs import grouped
 from tests.unit.state.test_preemption import (
     SECOND_US,
     evicted,
@@ -177,3 +178,60 @@ def test_a_round_does_not_go_beyond_the_limit() -> None:
 
 def _pair(number: int) -> list[Json]:
     return [runs(f"{name}{number}", "n", owner="ReplicaSet/r") for name in "rs"]
+
+
+def test_a_refusal_is_no_round() -> None:
+    """An eviction that is refused is asked for again every hour, and nobody is said to have been put back."""
+    core = Core()
+    core.see(node("n", 100), runs("r0", "n", owner="ReplicaSet/r"), urgent())
+    for _ in range(5):
+        assert "Preempting" == core.code("urgent")
+        core.see(ended(evicted(core)["r0"], "Refused", status=403), topic="results")
+        rest(core)
+        assert "the eviction of default/r0 was refused" in core.pod("urgent").diagnosis.message
+        later(core, 3_601)
+
+
+def test_a_bind_of_a_partner_that_needs_nothing_ends_no_round() -> None:
+    """B runs, and one more of it is seen bound after each round for A, which names it."""
+    core = Core(gangs={"enablePreemption": True})
+    core.see(node("n", 100), node("m", 4_000, unschedulable=True), podgroup("b", 1))
+    core.see(runs("r0", "n", owner="ReplicaSet/r"), member("b-0", "b", node="m"), topic="pods")
+    core.see(grouped("a", 1, "a", "b"), member("a-0", "a", spec={"priority": 10}))
+    for number in range(3):
+        core.see(ended(evicted(core)[f"r{number}"]), topic="results")
+        again = runs(f"r{number + 1}", "n", owner="ReplicaSet/r")
+        core.see(gone("pods", f"r{number}"), again, member(f"b-x{number}", "b", node="m"))
+        later(core, 60)
+    assert (["r0", "r1", "r2"], "EvictionFutile") == (list(evicted(core)), core.code("a-0"))
+
+
+def test_a_later_round_takes_whom_it_needs() -> None:
+    """One victim is left: the large one, whose room is needed, though the small one is less important."""
+    core = Core(evictions={"futileMax": 2})
+    core.see(node("n", 200), runs("r0", "n", 200, owner="ReplicaSet/r"), urgent("u", 150))
+    core.see(ended(evicted(core)["r0"]), topic="results")
+    large = runs("large", "n", 150, owner="ReplicaSet/r", started_us=START_US)
+    small = runs("small", "n", 50, owner="ReplicaSet/r", started_us=START_US + 9 * SECOND_US)
+    core.see(gone("pods", "r0"), large, small)
+    rest(core)
+    assert ["r0", "large"] == list(evicted(core))
+
+
+def test_who_must_leave_with_a_victim_counts_in_its_round() -> None:
+    """Three that leave together, and four are allowed: no second round."""
+    core = Core(gangs={"kubernetesWorkloads": True}, evictions={"futileMax": 4})
+    declared = podgroup("g", 3, group="scheduling.k8s.io", disruption="all")
+    core.see(node("n", 300), declared, *_trio(0), urgent("u"))
+    assert 3 == len(evicted(core))
+    for name in evicted(core):
+        core.see(ended(evicted(core)[name]), topic="results")
+    core.see(*(gone("pods", name) for name in evicted(core)), *_trio(1))
+    rest(core)
+    later(core, 60)
+    assert (3, "EvictionFutile") == (len(evicted(core)), core.code("u"))
+
+
+def _trio(number: int) -> list[Json]:
+    names = (f"{name}{number}" for name in "rst")
+    return [runs(name, "n", owner="ReplicaSet/r", scheduling_group="g") for name in names]

@@ -4,8 +4,10 @@ import pytest
 
 from state import invariants
 from state.explain import explain_gang
-from tests.builders import Core, ended, gone, node, podgroup
-from tests.unit.state.test_gangs import bind_ids, crew, grouped
+from tests.builders import Core, ended, gone, member, node, podgroup
+from tests.unit.state.test_gang_holds import LOOSE, MODE, held
+from tests.unit.state.test_gangs import GROUPS, bind_ids, crew, grouped
+from tests.unit.state.test_preemption import rest
 
 
 @pytest.mark.parametrize("own", [("b", "c"), ("a", "b", "c")])
@@ -74,3 +76,37 @@ def test_explain_names_all_who_start_together() -> None:
     (of_a, *_) = found["gangs"]
     assert ["default/b", "default/c"] == of_a["partners"]
     assert ["default/a", "default/b", "default/c"] == [row["gang"] for row in found["gangs"]]
+
+
+@pytest.mark.parametrize("names", [("z", "b"), ("z", "b", "ghost")])
+@pytest.mark.parametrize("mode", ["Strict", "NonStrict"])
+@pytest.mark.parametrize("own", ["a", "z"])
+def test_who_is_only_named_holds_what_it_holds(names: tuple[str, ...], mode: str, own: str) -> None:
+    """B holds room and names nobody; a gang that names it can't start: B holds on, and there is an end to it."""
+    core = Core()
+    core.see(node("n", 200), podgroup("b", 3, annotations=LOOSE), *crew("b", 3))
+    before = {pod.uid: pod.held_until_us for pod in core.state.pods.values()}
+    group = grouped(own, 2, *(own if name == "z" else name for name in names))
+    group["annotations"] = {**group["annotations"], MODE: mode}
+    core.see(group, *crew(own, 1))
+    rest(core)
+    assert {"b-0", "b-1"} == set(held(core))
+    assert before == {uid: core.state.pods[uid].held_until_us for uid in before}
+    assert "HoldingRoom" == core.code("b-0")
+
+
+def test_a_group_does_not_start_on_room_that_its_own_members_hold() -> None:
+    """B, which names nobody, holds room for one of two; A, which names it, doesn't start with half of it."""
+    core = Core()
+    core.see(node("n", 400), podgroup("b", 2, annotations=LOOSE))
+    core.see(member("b-0", "b", 100), member("b-1", "b", 350), topic="pods")
+    core.see(gone("pods", "b-1"))
+    annotations = {**LOOSE, GROUPS: '["default/a", "default/b"]'}
+    again = member("b-1", "b", 300, uid="second", rv=200)
+    core.see(again, podgroup("a", 1, annotations=annotations), *crew("a", 1), topic="pods")
+    rest(core)
+    assert {} == core.binds()
+    core.see(node("m", 100))
+    assert {"b-0", "b-1"} == set(core.binds())
+    core.see(*(ended(bind_ids(core)[name]) for name in ("b-0", "b-1")), topic="results")
+    assert {"a-0", "b-0", "b-1"} == set(core.binds())
