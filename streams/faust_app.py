@@ -49,6 +49,14 @@ class _Thread(WorkerThread):
         super().__init__(service, **kwargs)
         self.daemon = True
 
+    def run(self) -> None:
+        """Until the consumer has stopped. Whose loop is closed by then has nobody to tell that it has."""
+        try:
+            super().run()
+        except RuntimeError:
+            if not self.service.parent_loop.is_closed():
+                raise
+
 
 class LocalTable(faust.Table):
     """A Faust table that sends no changelog: `decisions` says it all, and several processes may keep tables.
