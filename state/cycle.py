@@ -11,8 +11,9 @@ from state.evictions import send_evictions, send_preemptions
 from state.futility import forget_old
 from state.head import HeadOfQueue
 from state.holds import Holds
-from state.line import Keys, Line, Unit
+from state.line import Line, Unit
 from state.model.diagnoses import Code, Diagnosis
+from state.model.partners import Keys
 from state.model.state import State
 from state.model.trial import Trial
 from state.placement import Placement

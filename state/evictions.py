@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from state.companions import leaves_whole
-from state.futility import PREEMPT, SEQUENCE_LENGTH, Claim
+from state.futility import PREEMPT, SEQUENCE_LENGTH, Claim, owner_of
 from state.model.limits import MINUTE_US
 from state.model.rows import Eviction, OpenCommand, Pod, Preempted
 from state.model.state import State, place_of
@@ -38,7 +38,7 @@ def preempt(trial: Trial, victim: Pod, claim: Claim) -> None:
         gang=gang if leaves_whole(trial.state, gang) else "",
         namespace=victim.namespace,
         node=victim.node or victim.assumed,
-        owner=f"{victim.namespace}/{victim.owner or victim.uid}",
+        owner=owner_of(victim),
     )
     trial.put("preempted", key, note)
 

@@ -13,8 +13,9 @@ import msgspec
 
 from state.head import HeadOfQueue, place_of_head
 from state.holds import Holds
-from state.line import Keys, Line, Unit
+from state.line import Line, Unit
 from state.model.diagnoses import Code, Diagnosis
+from state.model.partners import Keys
 from state.model.policy import needed_resources
 from state.model.rows import Pod
 from state.model.state import FINISHED, State

@@ -5,6 +5,7 @@ An eviction counts against its claimant until that is bound, or nobody waits any
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,8 +17,8 @@ from state.model.state import FINISHED, State
 from state.model.trial import Trial
 
 #: Keys of victims of one plan begin alike, up to the uid.
-PREEMPT = "preempt-"
-SEQUENCE_LENGTH = len(PREEMPT) + 21
+PREEMPT: Final = "preempt-"
+SEQUENCE_LENGTH: Final = len(PREEMPT) + 21
 
 
 class Claim(Struct, frozen=True):
@@ -61,19 +62,19 @@ class Futility:
             return False
         more: dict[tuple[str, str], list[Pod]] = {}
         for pod in leaving:
-            more.setdefault((_owner_of(pod), pod.node or pod.assumed), []).append(pod)
+            more.setdefault((owner_of(pod), pod.node or pod.assumed), []).append(pod)
         return any(
-            0 < self._rounds_of(claim, pods[0]) > self._max - len(pods)
-            and self._say_rounds(claim, pods[0])
+            rounds and rounds + len(pods) > self._max and self._say_rounds(claim, pods[0])
             for pods in more.values()
+            for rounds in (self._rounds_of(claim, pods[0]),)
         )
 
     def _rounds_of(self, claim: Claim, pod: Pod) -> int:
-        return self._rounds.get((claim.claimant, _owner_of(pod), pod.node or pod.assumed), 0)
+        return self._rounds.get((claim.claimant, owner_of(pod), pod.node or pod.assumed), 0)
 
     def _say_rounds(self, claim: Claim, pod: Pod) -> bool:
         rounds, node = self._rounds_of(claim, pod), pod.node or pod.assumed
-        self._say(f"{rounds} pods of {_owner_of(pod)} left {node} for it, and were put back")
+        self._say(f"{rounds} pods of {owner_of(pod)} left {node} for it, and were put back")
         return True
 
     def _say(self, why: str) -> None:
@@ -174,5 +175,6 @@ def _heir_of(state: State, note: Preempted, heirs: dict[str, str]) -> str | None
     return heirs.get(note.claimant)
 
 
-def _owner_of(pod: Pod) -> str:
+def owner_of(pod: Pod) -> str:
+    """As what a victim counts: who puts it back, or it alone."""
     return f"{pod.namespace}/{pod.owner or pod.uid}"

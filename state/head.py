@@ -16,10 +16,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from state.candidates import refresh
-from state.line import Keys, Line, Unit
+from state.line import Line, Unit
 from state.model.columns import UNCOUNTED_CARDS, Ints
 from state.model.limits import HEADS_MAX
 from state.model.order import OrderKey
+from state.model.partners import Keys
 from state.model.rows import Head
 from state.model.scores import MAY, ClassScores
 from state.model.state import State

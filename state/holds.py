@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from state.line import UPSTREAM, Keys, Line, Unit
+from state.line import UPSTREAM, Line, Unit
 from state.model.gangs import podgroup_of
 from state.model.limits import BACKOFF_DOUBLINGS_MAX
+from state.model.partners import Keys
 from state.model.rows import Gang, Pod
 from state.model.state import State
 from state.placement import Placement

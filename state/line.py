@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from state.model.gangs import podgroup_of
 from state.model.order import OrderKey, order_key
+from state.model.partners import Keys
 from state.model.rows import Gang, Pod
 from state.model.shapes import Entry, Shape
 from state.model.state import State
@@ -16,7 +17,6 @@ from state.placement import Placement
 from state.rules.gangs import ONCE_SATISFIED, still_needed
 
 UPSTREAM = "scheduling.x-k8s.io"
-Keys = tuple[str, ...]
 
 
 class Unit(Struct, frozen=True):

@@ -6,8 +6,9 @@ cycle. So ten thousand gangs that wait alike cost one attempt. Called by `state.
 
 import heapq
 
-from state.line import Keys, Line, Unit
+from state.line import Line, Unit
 from state.model.order import OrderKey
+from state.model.partners import Keys
 from state.model.shapes import Entry
 
 

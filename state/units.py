@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from state.futility import Claim, claimant_of
 from state.holds import Holds
-from state.line import UPSTREAM, Keys, Line, Unit
+from state.line import UPSTREAM, Line, Unit
 from state.model.diagnoses import Code, Diagnosis
 from state.model.gangs import podgroup_of
+from state.model.partners import Keys
 from state.model.rows import Pod, PodGroup
 from state.model.state import State, place_of
 from state.packing import Wanted, may_fit, other_orders

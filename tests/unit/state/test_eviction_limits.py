@@ -153,8 +153,8 @@ def _moves_in(core: Core, name: str) -> None:
     rest(core)
 
 
-def test_the_first_round_may_take_more_than_the_limit_and_the_next_ones_only_what_is_left() -> None:
-    """Four small pods of one owner make room for a large one; put back, they are not asked again."""
+def test_the_first_round_may_take_more_than_the_limit() -> None:
+    """Four small pods of one owner make room for a large one, though three are allowed."""
     core = Core()
     small = [runs(f"r{number}", "n", owner="ReplicaSet/r") for number in range(4)]
     core.see(node("n", 400), *small, urgent("u", cpu=400))
